@@ -1,0 +1,79 @@
+package schema
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"time"
+)
+
+// UUID is the 16 bytes of a universally unique identifier.
+type UUID [16]byte
+
+// String returns the canonical lower-case text form.
+func (u UUID) String() string {
+	var b [36]byte
+	hex.Encode(b[0:8], u[0:4])
+	hex.Encode(b[9:13], u[4:6])
+	hex.Encode(b[14:18], u[6:8])
+	hex.Encode(b[19:23], u[8:10])
+	hex.Encode(b[24:36], u[10:16])
+	b[8], b[13], b[18], b[23] = '-', '-', '-', '-'
+	return string(b[:])
+}
+
+// ParseUUID reads the canonical text form, in either case.
+func ParseUUID(s string) (UUID, error) {
+	var u UUID
+	if len(s) != 36 || s[8] != '-' || s[13] != '-' || s[18] != '-' || s[23] != '-' {
+		return u, fmt.Errorf("%q is not a UUID", OneLine(s))
+	}
+	digits := s[0:8] + s[9:13] + s[14:18] + s[19:23] + s[24:36]
+	if _, err := hex.Decode(u[:], []byte(digits)); err != nil {
+		return UUID{}, fmt.Errorf("%q is not a UUID", OneLine(s))
+	}
+	return u, nil
+}
+
+// NewUUID returns a UUID of version 7 (RFC 9562): 48 bits of t in milliseconds, the rest random, so that ids made
+// later sort later to the millisecond.
+func NewUUID(t time.Time) UUID {
+	var u UUID
+	rand.Read(u[:]) // never fails: it crashes the program when there is no randomness
+	ms := t.UnixMilli()
+	for i := range 6 {
+		u[i] = byte(ms >> (40 - 8*i))
+	}
+	u[6] = u[6]&0x0f | 0x70
+	u[8] = u[8]&0x3f | 0x80
+	return u
+}
+
+// NewID returns a new message id: a UUID of version 7 as text.
+func NewID() string { return NewUUID(time.Now()).String() }
+
+// RowID returns the UUID that names the outbox row of the message with this id: the id itself when it is a UUID, else
+// one of version 8 derived from it. Ids of other shapes come from callers who choose their own, such as Watermill's
+// ULIDs.
+func RowID(id string) UUID {
+	if u, err := ParseUUID(id); err == nil {
+		return u
+	}
+	sum := sha256.Sum256([]byte(id))
+	u := UUID(sum[:16])
+	u[6] = u[6]&0x0f | 0x80
+	u[8] = u[8]&0x3f | 0x80
+	return u
+}
+
+// hashFields hashes a list of strings so that no two different lists have the same input: each is preceded by its length.
+func hashFields(fields ...string) [32]byte {
+	h := sha256.New()
+	for _, f := range fields {
+		n := len(f)
+		h.Write([]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)})
+		h.Write([]byte(f))
+	}
+	return [32]byte(h.Sum(nil))
+}

@@ -1,0 +1,206 @@
+package schema
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+const tokenRule = "must be a-z, 0-9, '-' and '_', starting with a letter or digit"
+
+// CheckTarget reports a target's or handler's name that is not allowed.
+func CheckTarget(name string) error {
+	var v validator
+	v.target("target", name)
+	return v.err("")
+}
+
+// CheckName reports an action or event name that is not allowed.
+func CheckName(name string) error {
+	var v validator
+	v.name("name", name)
+	return v.err("")
+}
+
+// Validate proves that e can travel the whole path: names, sizes, keys, metadata and the header block that will be
+// sent. maxPayload is the database's limit in bytes; 0 means [DefaultPayload]. The error is a [*ValidationError] with
+// all faults, in the order of the fields.
+func (e Envelope) Validate(maxPayload int) error {
+	var v validator
+	if !isID(e.ID) {
+		v.length("id", "must be letters, digits, '-' and '_'", e.ID, MaxID)
+	}
+	switch e.Kind {
+	case KindJob:
+		v.target("target", e.Target)
+		v.name("action", e.Name)
+		if e.Visibility != "" {
+			v.add("visibility", "only events have one")
+		}
+	case KindEvent:
+		v.name("name", e.Name)
+		if e.Target != "" {
+			v.add("target", "only jobs have one")
+		}
+		if e.Visibility != Internal && e.Visibility != Public {
+			v.add("visibility", fmt.Sprintf("%q is neither internal nor public", OneLine(string(e.Visibility))))
+		}
+	default:
+		v.add("kind", fmt.Sprintf("%q is neither job nor event", OneLine(string(e.Kind))))
+	}
+	v.key("key", e.Key)
+	v.key("ordering_key", e.OrderingKey)
+	v.text("tenant", e.Tenant, MaxContext)
+	v.text("actor", e.Actor, MaxContext)
+	v.text("request_id", e.RequestID, MaxContext)
+	v.printable("traceparent", e.TraceParent, MaxContext)
+	v.printable("tracestate", e.TraceState, MaxTraceState)
+	v.printable("content_type", e.ContentType, MaxContentType)
+	v.metadata(e.Metadata)
+	if r := e.Replay; r != nil {
+		v.target("replay.handler", r.Handler)
+		if !isID(r.Of) {
+			v.length("replay.of", "must be letters, digits, '-' and '_'", r.Of, MaxID)
+		}
+		if r.Number < 1 {
+			v.add("replay.number", "must be at least 1")
+		}
+	}
+	if y := e.Time.UTC().Year(); !e.Time.IsZero() && (y < 1 || y > 9999) {
+		v.add("time", fmt.Sprintf("year %d cannot be written", y))
+	}
+	if maxPayload == 0 {
+		maxPayload = DefaultPayload
+	}
+	switch {
+	case e.err != nil:
+		v.add("payload", OneLine(e.err.Error()))
+	case len(e.Payload) > maxPayload:
+		v.faults = append(v.faults, Fault{Field: "payload", Reason: "too large", Length: len(e.Payload), Limit: maxPayload})
+	}
+	if len(v.faults) == 0 {
+		if n := len(EncodeHeader(e)) + headerReserve; n > MaxHeaderBytes {
+			v.faults = append(v.faults, Fault{Field: "headers", Reason: "metadata, keys and context together are too large",
+				Length: n, Limit: MaxHeaderBytes})
+		}
+		if n := len(e.Subject()) + 1 + MaxPrefix; n > MaxSubject {
+			v.faults = append(v.faults, Fault{Field: "subject", Reason: "target and name together are too long", Length: n, Limit: MaxSubject})
+		}
+	}
+	return v.err(e.ID)
+}
+
+type validator struct{ faults []Fault }
+
+func (v *validator) err(id string) error {
+	if len(v.faults) == 0 {
+		return nil
+	}
+	return &ValidationError{ID: OneLine(id), Faults: v.faults}
+}
+
+func (v *validator) add(field, reason string) {
+	v.faults = append(v.faults, Fault{Field: field, Reason: reason})
+}
+
+// length reports s as too long if it is longer than limit, else gives the reason.
+func (v *validator) length(field, reason, s string, limit int) {
+	switch {
+	case s == "":
+		v.add(field, "is empty")
+	case len(s) > limit:
+		v.faults = append(v.faults, Fault{Field: field, Reason: "too long", Length: len(s), Limit: limit})
+	default:
+		v.add(field, fmt.Sprintf("%q %s", OneLine(s), reason))
+	}
+}
+
+func (v *validator) target(field, s string) {
+	if !isToken(s, MaxTarget) {
+		v.length(field, tokenRule, s, MaxTarget)
+	}
+}
+
+func (v *validator) name(field, s string) {
+	if len(s) > MaxName || !isName(s) {
+		v.length(field, "must be dot-separated tokens of a-z, 0-9, '-' and '_'", s, MaxName)
+	}
+}
+
+func (v *validator) key(field, s string) {
+	n := utf8.RuneCountInString(s)
+	switch {
+	case n > MaxKeyChars:
+		v.faults = append(v.faults, Fault{Field: field, Reason: "too long in characters", Length: n, Limit: MaxKeyChars})
+	case len(s) > MaxKeyBytes: // 200 characters have at most 800 bytes, so only invalid UTF-8 gets here
+		v.faults = append(v.faults, Fault{Field: field, Reason: "too long in bytes", Length: len(s), Limit: MaxKeyBytes})
+	}
+	v.utf8(field, s)
+}
+
+func (v *validator) text(field, s string, limit int) {
+	if len(s) > limit {
+		v.faults = append(v.faults, Fault{Field: field, Reason: "too long", Length: len(s), Limit: limit})
+	}
+	v.utf8(field, s)
+}
+
+func (v *validator) utf8(field, s string) {
+	if !utf8.ValidString(s) {
+		v.add(field, "is not valid UTF-8")
+	}
+	if strings.IndexByte(s, 0) >= 0 {
+		v.add(field, "has a NUL byte")
+	}
+}
+
+func (v *validator) printable(field, s string, limit int) {
+	if len(s) > limit {
+		v.faults = append(v.faults, Fault{Field: field, Reason: "too long", Length: len(s), Limit: limit})
+	}
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			v.add(field, "must be printable ASCII")
+			return
+		}
+	}
+	if s != strings.TrimSpace(s) {
+		v.add(field, "starts or ends with a space")
+	}
+}
+
+func (v *validator) metadata(m map[string]string) {
+	if len(m) > MaxMetadata {
+		v.faults = append(v.faults, Fault{Field: "metadata", Reason: "too many entries", Length: len(m), Limit: MaxMetadata})
+	}
+	for _, k := range sortedKeys(m) {
+		field := "metadata[" + OneLine(k) + "]"
+		switch {
+		case k == "" || len(k) > MaxMetadataKey:
+			v.length(field, "", k, MaxMetadataKey)
+		case strings.ContainsFunc(k, func(r rune) bool { return r <= ' ' || r > '~' || r == ':' }):
+			v.add(field, "a key must be printable ASCII without space and colon")
+		case isReserved(k):
+			v.add(field, "the name is reserved")
+		}
+	}
+}
+
+func isID(s string) bool {
+	if s == "" || len(s) > MaxID {
+		return false
+	}
+	return !strings.ContainsFunc(s, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '_'
+	})
+}
+
+func sortedKeys(m map[string]string) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

@@ -1,0 +1,287 @@
+package schema
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Header names on the wire. They are written as here and read in any case. The ce- names follow the CloudEvents NATS
+// binding in binary mode (https://github.com/cloudevents/spec/blob/main/cloudevents/bindings/nats-protocol-binding.md);
+// the first one is Watermill's.
+const (
+	HeaderID          = "_watermill_message_uuid"
+	HeaderVersion     = "mb-version"
+	HeaderEncoded     = "mb-encoded" // space-separated metadata keys whose values are percent-encoded
+	HeaderReplayOf    = "mb-replay-of"
+	HeaderReplay      = "mb-replay"
+	HeaderSpecVersion = "ce-specversion"
+	HeaderCEID        = "ce-id"
+	HeaderSource      = "ce-source"
+	HeaderType        = "ce-type"
+	HeaderTime        = "ce-time"
+	HeaderContentType = "ce-datacontenttype"
+	HeaderKey         = "ce-idempotencykey"
+	HeaderOrderingKey = "ce-partitionkey" // the CloudEvents partitioning extension
+	HeaderTenant      = "ce-tenant"
+	HeaderActor       = "ce-actor"
+	HeaderRequestID   = "ce-requestid"
+	HeaderTraceParent = "traceparent"
+	HeaderTraceState  = "tracestate"
+)
+
+// WireVersion is the major version of the wire format that this package writes and understands.
+const WireVersion = "1"
+
+// SourceOf returns the CloudEvents source of messages that an outbox sends.
+func SourceOf(outboxID string) string { return "/millbridge/" + outboxID }
+
+// EncodeHeader returns the header block that e is stored and sent with: "name: value" lines ending in CR LF, in a
+// fixed order. The forwarder adds the source and what the broker needs. e must be valid.
+func EncodeHeader(e Envelope) []byte {
+	b := make([]byte, 0, 512)
+	line := func(name, value string) {
+		b = append(b, name...)
+		b = append(b, ": "...)
+		b = append(b, value...)
+		b = append(b, "\r\n"...)
+	}
+	coded := func(name, value string) {
+		if value != "" {
+			line(name, percentEncode(value))
+		}
+	}
+	plain := func(name, value string) {
+		if value != "" {
+			line(name, value)
+		}
+	}
+	line(HeaderID, e.ID)
+	line(HeaderVersion, WireVersion)
+	line(HeaderSpecVersion, "1.0")
+	line(HeaderCEID, e.ID)
+	coded(HeaderType, e.Type())
+	if !e.Time.IsZero() {
+		line(HeaderTime, e.Time.UTC().Format(time.RFC3339Nano))
+	}
+	coded(HeaderContentType, e.ContentType)
+	coded(HeaderKey, e.IdempotencyKey())
+	coded(HeaderOrderingKey, e.OrderingKey)
+	coded(HeaderTenant, e.Tenant)
+	coded(HeaderActor, e.Actor)
+	coded(HeaderRequestID, e.RequestID)
+	plain(HeaderTraceParent, e.TraceParent)
+	plain(HeaderTraceState, e.TraceState)
+	if r := e.Replay; r != nil {
+		line(HeaderReplayOf, r.Of)
+		line(HeaderReplay, strconv.Itoa(r.Number))
+	}
+	var encoded []string
+	for _, k := range sortedKeys(e.Metadata) {
+		v := e.Metadata[k]
+		if !headerSafe(v) {
+			encoded = append(encoded, k)
+			v = percentEncode(v)
+		}
+		line(k, v)
+	}
+	if len(encoded) > 0 {
+		line(HeaderEncoded, strings.Join(encoded, " "))
+	}
+	return b
+}
+
+// ParseHeader reads a block written by [EncodeHeader] into the map that NATS clients use.
+func ParseHeader(block []byte) (map[string][]string, error) {
+	s := string(block)
+	n := strings.Count(s, "\r\n")
+	header := make(map[string][]string, n+4)
+	values := make([]string, 0, n)
+	for s != "" {
+		line, rest, ok := strings.Cut(s, "\r\n")
+		name, value, found := strings.Cut(line, ": ")
+		if !ok || !found || name == "" || header[name] != nil {
+			return nil, fmt.Errorf("header block has a bad line %q", OneLine(line))
+		}
+		values = append(values, value)
+		header[name] = values[len(values)-1 : len(values) : len(values)]
+		s = rest
+	}
+	return header, nil
+}
+
+// Decode reads a message from the stream: its subject without prefix, its headers in any case, its bytes. Messages of
+// other publishers are read as far as their subject and headers allow: they need an id, in [HeaderID] or [HeaderCEID].
+// The error wraps [ErrUndecodable] and is [Permanent].
+func Decode(relative string, header map[string][]string, payload []byte) (Envelope, error) {
+	e, err := decode(relative, header, payload)
+	if err != nil {
+		return e, WithKind(Permanent, fmt.Errorf("%w: %w", ErrUndecodable, err))
+	}
+	return e, nil
+}
+
+func decode(relative string, header map[string][]string, payload []byte) (Envelope, error) {
+	e, err := parseSubject(relative)
+	if err != nil {
+		return e, err
+	}
+	e.Payload = payload
+	ours := make(map[string]string, 16)
+	for k, vs := range header {
+		low := strings.ToLower(k)
+		if isBroker(low) || strings.HasPrefix(low, headerDeadPrefix) {
+			continue
+		}
+		if len(vs) != 1 {
+			return e, fmt.Errorf("header %q has %d values", OneLine(k), len(vs))
+		}
+		if !isReserved(low) {
+			if e.Metadata == nil {
+				e.Metadata = make(map[string]string, len(header))
+			}
+			e.Metadata[k] = vs[0]
+			continue
+		}
+		if _, twice := ours[low]; twice {
+			return e, fmt.Errorf("header %q is there twice", OneLine(low))
+		}
+		ours[low] = vs[0]
+	}
+	if v, ok := ours[HeaderVersion]; ok {
+		if major, _, _ := strings.Cut(v, "."); major != WireVersion {
+			return e, fmt.Errorf("wire version %q is not known", OneLine(v))
+		}
+	}
+	if kind, target, vis, name, ok := parseType(percentDecode(ours[HeaderType])); ok {
+		e.Kind, e.Target, e.Visibility, e.Name = kind, target, vis, name
+	}
+	if e.Kind == "" {
+		return e, fmt.Errorf("a replay needs the header %s", HeaderType)
+	}
+	e.ID = ours[HeaderID]
+	if e.ID == "" {
+		e.ID = percentDecode(ours[HeaderCEID])
+	}
+	if e.ID == "" {
+		return e, fmt.Errorf("neither %s nor %s names an id", HeaderID, HeaderCEID)
+	}
+	e.Key = percentDecode(ours[HeaderKey])
+	if !isID(e.ID) { // a foreign id that cannot be part of a subject
+		if e.Key == "" {
+			e.Key = e.ID
+		}
+		e.ID = RowID(e.ID).String()
+	}
+	if e.Key == e.ID {
+		e.Key = ""
+	}
+	e.OrderingKey = percentDecode(ours[HeaderOrderingKey])
+	e.Tenant = percentDecode(ours[HeaderTenant])
+	e.Actor = percentDecode(ours[HeaderActor])
+	e.RequestID = percentDecode(ours[HeaderRequestID])
+	e.ContentType = percentDecode(ours[HeaderContentType])
+	e.TraceParent = ours[HeaderTraceParent]
+	e.TraceState = ours[HeaderTraceState]
+	e.Source = percentDecode(ours[HeaderSource])
+	if t, err := time.Parse(time.RFC3339Nano, ours[HeaderTime]); err == nil {
+		e.Time = t.UTC()
+	}
+	if of := ours[HeaderReplayOf]; of != "" {
+		n, err := strconv.Atoi(ours[HeaderReplay])
+		if err != nil || n < 1 || !isID(of) || e.Replay == nil {
+			return e, fmt.Errorf("replay headers %q and %q are not from a replay", OneLine(of), OneLine(ours[HeaderReplay]))
+		}
+		e.Replay.Of, e.Replay.Number = of, n
+		if e.Key == of {
+			e.Key = ""
+		}
+	} else if e.Replay != nil {
+		return e, fmt.Errorf("a replay needs the header %s", HeaderReplayOf)
+	}
+	for k := range strings.SplitSeq(ours[HeaderEncoded], " ") {
+		if v, ok := e.Metadata[k]; ok {
+			e.Metadata[k] = percentDecode(v)
+		}
+	}
+	return e, nil
+}
+
+// isBroker reports whether a lower-case header name belongs to the broker or its client.
+func isBroker(low string) bool {
+	return strings.HasPrefix(low, "nats-") || low == "status" || low == "description"
+}
+
+// isReserved reports whether a header name, in any case, is not the caller's to use.
+func isReserved(name string) bool {
+	low := strings.ToLower(name)
+	switch low {
+	case HeaderID, HeaderTraceParent, HeaderTraceState:
+		return true
+	}
+	return isBroker(low) || strings.HasPrefix(low, "mb-") || strings.HasPrefix(low, "ce-")
+}
+
+// headerSafe reports whether a header can carry s unchanged: valid UTF-8, no control characters, no outer blanks.
+// nats.go trims values and turns line breaks into spaces without an error.
+func headerSafe(s string) bool {
+	if s == "" {
+		return true
+	}
+	if s[0] == ' ' || s[len(s)-1] == ' ' || !utf8.ValidString(s) {
+		return false
+	}
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] == 0x7f {
+			return false
+		}
+	}
+	return true
+}
+
+const hexDigits = "0123456789ABCDEF"
+
+// percentEncode writes space, '"', '%' and all bytes outside U+0021 to U+007E as %XX, as the CloudEvents bindings do.
+func percentEncode(s string) string {
+	n := 0
+	for i := range len(s) {
+		if mustEncode(s[i]) {
+			n++
+		}
+	}
+	if n == 0 {
+		return s
+	}
+	b := make([]byte, 0, len(s)+2*n)
+	for i := range len(s) {
+		if c := s[i]; mustEncode(c) {
+			b = append(b, '%', hexDigits[c>>4], hexDigits[c&15])
+		} else {
+			b = append(b, c)
+		}
+	}
+	return string(b)
+}
+
+func mustEncode(c byte) bool { return c <= ' ' || c > '~' || c == '"' || c == '%' }
+
+// percentDecode undoes percentEncode; a '%' that starts no code stays as it is.
+func percentDecode(s string) string {
+	if strings.IndexByte(s, '%') < 0 {
+		return s
+	}
+	b := make([]byte, 0, len(s))
+	for i := 0; i < len(s); i++ {
+		if s[i] == '%' && i+2 < len(s) {
+			if n, err := strconv.ParseUint(s[i+1:i+3], 16, 8); err == nil {
+				b = append(b, byte(n))
+				i += 2
+				continue
+			}
+		}
+		b = append(b, s[i])
+	}
+	return string(b)
+}
