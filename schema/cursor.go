@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 )
 
 // Limits of what a cursor names; a shard that reaches them stops sending until removals are known to be durable.
@@ -111,7 +110,7 @@ func (c Cursor) check(rows int) error {
 	if int64(len(c.Batches)) != c.Batch-c.Removed {
 		return fmt.Errorf("%d batches are listed, want %d", len(c.Batches), c.Batch-c.Removed)
 	}
-	total := int64(math.MinInt64)
+	total := int64(0)
 	for i, b := range c.Batches {
 		if b.Batch != c.Removed+1+int64(i) || b.Total < total || b.Total > c.Total {
 			return errors.New("batches are not in order")

@@ -22,7 +22,8 @@ const (
 	headerDeadSequence   = "mb-dead-sequence"
 	headerDeadTime       = "mb-dead-time"
 	headerDeadTomb       = "mb-dead-tombstone"
-	headerDeadRaw        = "mb-dead-raw-" // precedes original names that the broker would obey
+	headerDeadRaw        = "mb-dead-raw-"  // precedes original names that mean something to the broker or to this letter
+	headerDeadBlock      = "mb-dead-block" // how many bytes at the start of the body are the original headers
 
 	maxStack       = 8 << 10
 	maxDeadHeaders = 60 << 10 // nats-server refuses header blocks above 64 KiB
@@ -60,49 +61,104 @@ type DeadLetter struct {
 	Tombstone string // not empty: the letter was "replayed" or "dropped" and only this mark is left
 }
 
-// Encode returns the headers to write the letter with: the original ones, made harmless to the broker, our own, and
-// those of Watermill's poison queue. A stack is left out when there is no room for it.
-func (d DeadLetter) Encode() map[string][]string {
-	h := make(map[string][]string, len(d.Header)+16)
+// Encode returns the message that keeps the letter: the original headers, made harmless to the broker, our own and
+// those of Watermill's poison queue, and the original bytes. Original headers that do not fit beside ours, or that the
+// broker's client would refuse or change, stand at the start of the body instead.
+func (d DeadLetter) Encode() (header map[string][]string, body []byte) {
+	h := d.story()
+	size := headerSize(h)
+	kept := make(map[string][]string, len(d.Header))
 	for k, vs := range d.Header {
-		low := strings.ToLower(k)
-		switch {
-		case strings.HasPrefix(low, headerDeadPrefix): // a letter about a letter keeps the newer story
-		case isBroker(low):
-			h[headerDeadRaw+k] = slices.Clone(vs)
-		default:
-			h[k] = slices.Clone(vs)
+		if !carriable(k, vs) {
+			return d.withBlock(h)
 		}
+		if isReservedInLetter(k) {
+			k = headerDeadRaw + k
+		}
+		kept[k] = slices.Clone(vs)
 	}
+	if size+headerSize(kept) > maxDeadHeaders {
+		return d.withBlock(h)
+	}
+	maps.Copy(h, kept)
+	return h, d.Payload
+}
+
+// story returns the headers that tell how the message ended.
+func (d DeadLetter) story() map[string][]string {
+	h := make(map[string][]string, len(d.Header)+20)
 	set := func(k, v string) { h[k] = []string{v} }
+	reason := OneLine(d.Reason)
 	set(headerDeadCause, string(d.Cause))
 	set(headerDeadHandler, d.Handler)
-	set(headerDeadReason, d.Reason)
+	set(headerDeadReason, reason)
 	set(headerDeadAttempts, strconv.Itoa(d.Attempts))
 	set(headerDeadDeliveries, strconv.FormatUint(d.Deliveries, 10))
 	set(headerDeadStream, string(d.Stream))
-	set(headerDeadSubject, d.Subject)
+	set(headerDeadSubject, percentEncode(d.Subject, unsafeInCloudEvents))
 	set(headerDeadSequence, strconv.FormatUint(d.Sequence, 10))
 	set(headerDeadTime, d.Time.UTC().Format(time.RFC3339Nano))
-	set("reason_poisoned", d.Reason)
-	set("topic_poisoned", d.Subject)
+	set("reason_poisoned", reason)
+	set("topic_poisoned", OneLine(d.Subject))
 	set("handler_poisoned", d.Handler)
 	set("subscriber_poisoned", "millbridge")
 	if d.Tombstone != "" {
 		set(headerDeadTomb, d.Tombstone)
 	}
-	if size := headerSize(h); d.Stack != "" {
-		stack := percentEncode(d.Stack[:min(len(d.Stack), maxStack)])
-		if size+len(stack) < maxDeadHeaders {
-			set(headerDeadStack, stack)
-		}
-	} else if size > maxDeadHeaders {
-		short := OneLine(d.Reason)
-		short = strings.ToValidUTF8(short[:min(len(short), 200)], "")
-		set(headerDeadReason, short)
-		delete(h, "reason_poisoned")
+	if d.Stack != "" {
+		set(headerDeadStack, percentEncode(d.Stack[:min(len(d.Stack), maxStack)], unsafeInCloudEvents))
 	}
 	return h
+}
+
+// withBlock puts the original headers at the start of the body, one "name: value" line each.
+func (d DeadLetter) withBlock(h map[string][]string) (header map[string][]string, body []byte) {
+	for _, k := range slices.Sorted(maps.Keys(d.Header)) {
+		for _, v := range d.Header[k] {
+			body = append(body, percentEncode(k, unsafeInBlock)...)
+			body = append(body, ": "...)
+			body = append(body, percentEncode(v, unsafeInBlock)...)
+			body = append(body, "\r\n"...)
+		}
+	}
+	h[headerDeadBlock] = []string{strconv.Itoa(len(body))}
+	return h, append(body, d.Payload...)
+}
+
+func unsafeInBlock(c byte) bool { return c == '%' || c == ':' || c == '\r' || c == '\n' }
+
+// takeBlock undoes withBlock: it fills in Header and takes the block off Payload.
+func (d *DeadLetter) takeBlock(size string) error {
+	n, err := strconv.Atoi(size)
+	if err != nil || n < 0 || n > len(d.Payload) {
+		return fmt.Errorf("header %s is %q, the body has %d bytes", headerDeadBlock, OneLine(size), len(d.Payload))
+	}
+	block := string(d.Payload[:n])
+	for block != "" {
+		line, rest, ended := strings.Cut(block, "\r\n")
+		k, v, found := strings.Cut(line, ": ")
+		if !ended || !found {
+			return fmt.Errorf("the block of headers has a bad line %q", OneLine(line))
+		}
+		k = percentDecode(k)
+		d.Header[k] = append(d.Header[k], percentDecode(v))
+		block = rest
+	}
+	d.Payload = d.Payload[n:]
+	return nil
+}
+
+// carriable reports whether NATS clients send this header as it is: they refuse some names and trim values.
+func carriable(name string, values []string) bool {
+	return isHeaderName(name) && !slices.ContainsFunc(values, func(v string) bool {
+		return strings.ContainsAny(v, "\r\n") || strings.Trim(v, " \t") != v
+	})
+}
+
+// isReservedInLetter reports whether an original header's name means something else in a dead letter.
+func isReservedInLetter(name string) bool {
+	low := strings.ToLower(name)
+	return isBroker(low) || strings.HasPrefix(low, headerDeadPrefix) || isPoisonKey(name)
 }
 
 func headerSize(h map[string][]string) int {
@@ -123,7 +179,7 @@ func DecodeDeadLetter(relative string, header map[string][]string, payload []byt
 	}
 	d := DeadLetter{Stream: Stream(parts[1]), Handler: parts[2], ID: parts[3], Header: make(map[string][]string, len(header)), Payload: payload}
 	var err error
-	if d.Replay, err = strconv.Atoi(parts[4]); err != nil || d.Replay < 0 {
+	if d.Replay, err = strconv.Atoi(parts[4]); err != nil || d.Replay < 0 || strconv.Itoa(d.Replay) != parts[4] {
 		return DeadLetter{}, fmt.Errorf("subject %q is not a dead letter's", OneLine(relative))
 	}
 	get := func(k string) string {
@@ -137,20 +193,21 @@ func DecodeDeadLetter(relative string, header map[string][]string, payload []byt
 	d.Stack = percentDecode(get(headerDeadStack))
 	d.Attempts, _ = strconv.Atoi(get(headerDeadAttempts))
 	d.Deliveries, _ = strconv.ParseUint(get(headerDeadDeliveries), 10, 64)
-	d.Subject = get(headerDeadSubject)
+	d.Subject = percentDecode(get(headerDeadSubject))
 	d.Sequence, _ = strconv.ParseUint(get(headerDeadSequence), 10, 64)
 	d.Time, _ = time.Parse(time.RFC3339Nano, get(headerDeadTime))
 	d.Tombstone = get(headerDeadTomb)
 	for k, vs := range header {
 		if raw, ok := strings.CutPrefix(k, headerDeadRaw); ok {
 			d.Header[raw] = slices.Clone(vs)
-			continue
+		} else if !isReservedInLetter(k) {
+			d.Header[k] = slices.Clone(vs)
 		}
-		low := strings.ToLower(k)
-		if isBroker(low) || strings.HasPrefix(low, headerDeadPrefix) || isPoisonKey(k) {
-			continue
+	}
+	if size := get(headerDeadBlock); size != "" {
+		if err := d.takeBlock(size); err != nil {
+			return DeadLetter{}, fmt.Errorf("decode dead letter %s: %w", OneLine(relative), err)
 		}
-		d.Header[k] = slices.Clone(vs)
 	}
 	return d, nil
 }

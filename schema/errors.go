@@ -123,7 +123,11 @@ func (e *ValidationError) Error() string {
 	for i, f := range e.Faults {
 		parts[i] = f.String()
 	}
-	return fmt.Sprintf("%v %s: %s", ErrInvalid, e.ID, strings.Join(parts, "; "))
+	what := ErrInvalid.Error()
+	if e.ID != "" {
+		what += " " + e.ID
+	}
+	return what + ": " + strings.Join(parts, "; ")
 }
 
 // Unwrap returns [ErrInvalid].

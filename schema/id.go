@@ -53,11 +53,11 @@ func NewUUID(t time.Time) UUID {
 // NewID returns a new message id: a UUID of version 7 as text.
 func NewID() string { return NewUUID(time.Now()).String() }
 
-// RowID returns the UUID that names the outbox row of the message with this id: the id itself when it is a UUID, else
-// one of version 8 derived from it. Ids of other shapes come from callers who choose their own, such as Watermill's
-// ULIDs.
+// RowID returns the UUID that names the outbox row of the message with this id: the id itself when it is a UUID in
+// lower case, else one of version 8 derived from it, so that ids that differ in case stay two. Ids of other shapes come
+// from callers who choose their own.
 func RowID(id string) UUID {
-	if u, err := ParseUUID(id); err == nil {
+	if u, err := ParseUUID(id); err == nil && u.String() == id {
 		return u
 	}
 	sum := sha256.Sum256([]byte(id))

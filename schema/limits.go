@@ -12,7 +12,7 @@ const (
 	MaxMetadata      = 64    // entries of metadata
 	MaxMetadataKey   = 128   // bytes of a metadata key
 	MaxHeaderBytes   = 32768 // bytes of the whole header block on the wire
-	MaxSubject       = 255   // bytes of a whole subject, prefix included
+	MaxSubject       = 255   // bytes of a whole subject, prefix included; a replay's may have 304
 	MaxPrefix        = 32    // characters of a subject prefix
 	MaxReason        = 2000  // characters of a stored error text
 	MaxContentType   = 128   // bytes of a content type

@@ -105,19 +105,19 @@ func parseSubject(relative string) (Envelope, error) {
 	return e, nil
 }
 
-// parseType reads a CloudEvents type as [Envelope.Type] writes it.
-func parseType(t string) (kind Kind, target string, vis Visibility, name string, ok bool) {
+// parseType reads a CloudEvents type as [Envelope.Type] writes it, but for the name.
+func parseType(t string) (kind Kind, target string, vis Visibility, ok bool) {
 	parts := strings.SplitN(t, ".", 3)
 	if len(parts) < 3 {
-		return "", "", "", "", false
+		return "", "", "", false
 	}
 	switch parts[0] {
 	case "job":
-		return KindJob, parts[1], "", parts[2], true
+		return KindJob, parts[1], "", true
 	case "event":
-		return KindEvent, "", Visibility(parts[1]), parts[2], true
+		return KindEvent, "", Visibility(parts[1]), true
 	}
-	return "", "", "", "", false
+	return "", "", "", false
 }
 
 // isToken reports whether s is 1 to limit of a-z, 0-9, '-' and '_' and starts with a letter or digit.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 )
 
@@ -31,6 +32,7 @@ func (e Envelope) Validate(maxPayload int) error {
 	if !isID(e.ID) {
 		v.length("id", "must be letters, digits, '-' and '_'", e.ID, MaxID)
 	}
+	before := len(v.faults)
 	switch e.Kind {
 	case KindJob:
 		v.target("target", e.Target)
@@ -48,6 +50,9 @@ func (e Envelope) Validate(maxPayload int) error {
 		}
 	default:
 		v.add("kind", fmt.Sprintf("%q is neither job nor event", OneLine(string(e.Kind))))
+	}
+	if n := len(e.Subject()) + 1 + MaxPrefix; n > MaxSubject && len(v.faults) == before && e.Replay == nil {
+		v.faults = append(v.faults, Fault{Field: "subject", Reason: "target and name together are too long", Length: n, Limit: MaxSubject})
 	}
 	v.key("key", e.Key)
 	v.key("ordering_key", e.OrderingKey)
@@ -67,9 +72,8 @@ func (e Envelope) Validate(maxPayload int) error {
 			v.add("replay.number", "must be at least 1")
 		}
 	}
-	if y := e.Time.UTC().Year(); !e.Time.IsZero() && (y < 1 || y > 9999) {
-		v.add("time", fmt.Sprintf("year %d cannot be written", y))
-	}
+	v.year("time", e.Time, 1, 9999)
+	v.year("due_at", e.DueAt, 1970, 2261) // what both databases can store
 	if maxPayload == 0 {
 		maxPayload = DefaultPayload
 	}
@@ -79,14 +83,9 @@ func (e Envelope) Validate(maxPayload int) error {
 	case len(e.Payload) > maxPayload:
 		v.faults = append(v.faults, Fault{Field: "payload", Reason: "too large", Length: len(e.Payload), Limit: maxPayload})
 	}
-	if len(v.faults) == 0 {
-		if n := len(EncodeHeader(e)) + headerReserve; n > MaxHeaderBytes {
-			v.faults = append(v.faults, Fault{Field: "headers", Reason: "metadata, keys and context together are too large",
-				Length: n, Limit: MaxHeaderBytes})
-		}
-		if n := len(e.Subject()) + 1 + MaxPrefix; n > MaxSubject {
-			v.faults = append(v.faults, Fault{Field: "subject", Reason: "target and name together are too long", Length: n, Limit: MaxSubject})
-		}
+	if n := len(EncodeHeader(e)) + headerReserve; n > MaxHeaderBytes {
+		v.faults = append(v.faults, Fault{Field: "headers", Reason: "metadata, keys and context together are too large",
+			Length: n, Limit: MaxHeaderBytes})
 	}
 	return v.err(e.ID)
 }
@@ -128,13 +127,10 @@ func (v *validator) name(field, s string) {
 	}
 }
 
+// key needs no check of bytes: MaxKeyChars characters never have more than MaxKeyBytes.
 func (v *validator) key(field, s string) {
-	n := utf8.RuneCountInString(s)
-	switch {
-	case n > MaxKeyChars:
+	if n := utf8.RuneCountInString(s); n > MaxKeyChars {
 		v.faults = append(v.faults, Fault{Field: field, Reason: "too long in characters", Length: n, Limit: MaxKeyChars})
-	case len(s) > MaxKeyBytes: // 200 characters have at most 800 bytes, so only invalid UTF-8 gets here
-		v.faults = append(v.faults, Fault{Field: field, Reason: "too long in bytes", Length: len(s), Limit: MaxKeyBytes})
 	}
 	v.utf8(field, s)
 }
@@ -152,6 +148,12 @@ func (v *validator) utf8(field, s string) {
 	}
 	if strings.IndexByte(s, 0) >= 0 {
 		v.add(field, "has a NUL byte")
+	}
+}
+
+func (v *validator) year(field string, t time.Time, first, last int) {
+	if y := t.UTC().Year(); !t.IsZero() && (y < first || y > last) {
+		v.add(field, fmt.Sprintf("year %d is not between %d and %d", y, first, last))
 	}
 }
 
@@ -179,12 +181,19 @@ func (v *validator) metadata(m map[string]string) {
 		switch {
 		case k == "" || len(k) > MaxMetadataKey:
 			v.length(field, "", k, MaxMetadataKey)
-		case strings.ContainsFunc(k, func(r rune) bool { return r <= ' ' || r > '~' || r == ':' }):
-			v.add(field, "a key must be printable ASCII without space and colon")
+		case !isHeaderName(k):
+			v.add(field, "a key must be printable ASCII without space and without any of "+notInHeaderNames)
 		case isReserved(k):
 			v.add(field, "the name is reserved")
 		}
 	}
+}
+
+// notInHeaderNames are the printable characters that nats.go, as HTTP does, refuses in a header's name.
+const notInHeaderNames = `"(),/:;<=>?@[\]{}`
+
+func isHeaderName(s string) bool {
+	return s != "" && !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(notInHeaderNames, r) })
 }
 
 func isID(s string) bool {

@@ -12,24 +12,25 @@ import (
 // binding in binary mode (https://github.com/cloudevents/spec/blob/main/cloudevents/bindings/nats-protocol-binding.md);
 // the first one is Watermill's.
 const (
-	HeaderID          = "_watermill_message_uuid"
-	HeaderVersion     = "mb-version"
-	HeaderEncoded     = "mb-encoded" // space-separated metadata keys whose values are percent-encoded
-	HeaderReplayOf    = "mb-replay-of"
-	HeaderReplay      = "mb-replay"
-	HeaderSpecVersion = "ce-specversion"
-	HeaderCEID        = "ce-id"
-	HeaderSource      = "ce-source"
-	HeaderType        = "ce-type"
-	HeaderTime        = "ce-time"
-	HeaderContentType = "ce-datacontenttype"
-	HeaderKey         = "ce-idempotencykey"
-	HeaderOrderingKey = "ce-partitionkey" // the CloudEvents partitioning extension
-	HeaderTenant      = "ce-tenant"
-	HeaderActor       = "ce-actor"
-	HeaderRequestID   = "ce-requestid"
-	HeaderTraceParent = "traceparent"
-	HeaderTraceState  = "tracestate"
+	HeaderID           = "_watermill_message_uuid"
+	HeaderVersion      = "mb-version"
+	HeaderEncoded      = "mb-encoded" // space-separated metadata keys whose values are percent-encoded
+	HeaderReplayOf     = "mb-replay-of"
+	HeaderReplay       = "mb-replay"
+	HeaderReplaySource = "mb-replay-source" // source of the message that is replayed; the replay has an own one
+	HeaderSpecVersion  = "ce-specversion"
+	HeaderCEID         = "ce-id"
+	HeaderSource       = "ce-source"
+	HeaderType         = "ce-type"
+	HeaderTime         = "ce-time"
+	HeaderContentType  = "ce-datacontenttype"
+	HeaderKey          = "ce-idempotencykey"
+	HeaderOrderingKey  = "ce-partitionkey" // the CloudEvents partitioning extension
+	HeaderTenant       = "ce-tenant"
+	HeaderActor        = "ce-actor"
+	HeaderRequestID    = "ce-requestid"
+	HeaderTraceParent  = "traceparent"
+	HeaderTraceState   = "tracestate"
 )
 
 // WireVersion is the major version of the wire format that this package writes and understands.
@@ -50,7 +51,7 @@ func EncodeHeader(e Envelope) []byte {
 	}
 	coded := func(name, value string) {
 		if value != "" {
-			line(name, percentEncode(value))
+			line(name, percentEncode(value, unsafeInCloudEvents))
 		}
 	}
 	plain := func(name, value string) {
@@ -77,13 +78,14 @@ func EncodeHeader(e Envelope) []byte {
 	if r := e.Replay; r != nil {
 		line(HeaderReplayOf, r.Of)
 		line(HeaderReplay, strconv.Itoa(r.Number))
+		coded(HeaderReplaySource, e.Source)
 	}
 	var encoded []string
 	for _, k := range sortedKeys(e.Metadata) {
 		v := e.Metadata[k]
 		if !headerSafe(v) {
 			encoded = append(encoded, k)
-			v = percentEncode(v)
+			v = percentEncode(v, unsafeInCloudEvents)
 		}
 		line(k, v)
 	}
@@ -155,12 +157,6 @@ func decode(relative string, header map[string][]string, payload []byte) (Envelo
 			return e, fmt.Errorf("wire version %q is not known", OneLine(v))
 		}
 	}
-	if kind, target, vis, name, ok := parseType(percentDecode(ours[HeaderType])); ok {
-		e.Kind, e.Target, e.Visibility, e.Name = kind, target, vis, name
-	}
-	if e.Kind == "" {
-		return e, fmt.Errorf("a replay needs the header %s", HeaderType)
-	}
 	e.ID = ours[HeaderID]
 	if e.ID == "" {
 		e.ID = percentDecode(ours[HeaderCEID])
@@ -175,9 +171,6 @@ func decode(relative string, header map[string][]string, payload []byte) (Envelo
 		}
 		e.ID = RowID(e.ID).String()
 	}
-	if e.Key == e.ID {
-		e.Key = ""
-	}
 	e.OrderingKey = percentDecode(ours[HeaderOrderingKey])
 	e.Tenant = percentDecode(ours[HeaderTenant])
 	e.Actor = percentDecode(ours[HeaderActor])
@@ -189,17 +182,13 @@ func decode(relative string, header map[string][]string, payload []byte) (Envelo
 	if t, err := time.Parse(time.RFC3339Nano, ours[HeaderTime]); err == nil {
 		e.Time = t.UTC()
 	}
-	if of := ours[HeaderReplayOf]; of != "" {
-		n, err := strconv.Atoi(ours[HeaderReplay])
-		if err != nil || n < 1 || !isID(of) || e.Replay == nil {
-			return e, fmt.Errorf("replay headers %q and %q are not from a replay", OneLine(of), OneLine(ours[HeaderReplay]))
+	if err := e.decodeReplay(ours); err != nil {
+		return e, err
+	}
+	if key := e.Key; key != "" { // a key that says no more than the default is none
+		if e.Key = ""; e.IdempotencyKey() != key {
+			e.Key = key
 		}
-		e.Replay.Of, e.Replay.Number = of, n
-		if e.Key == of {
-			e.Key = ""
-		}
-	} else if e.Replay != nil {
-		return e, fmt.Errorf("a replay needs the header %s", HeaderReplayOf)
 	}
 	for k := range strings.SplitSeq(ours[HeaderEncoded], " ") {
 		if v, ok := e.Metadata[k]; ok {
@@ -207,6 +196,29 @@ func decode(relative string, header map[string][]string, payload []byte) (Envelo
 		}
 	}
 	return e, nil
+}
+
+// decodeReplay reads what makes e a replay. The subject says whether it is one: subjects are what the broker's
+// permissions guard. Only a replay takes kind, target and visibility from its type, because its subject has no room.
+func (e *Envelope) decodeReplay(ours map[string]string) error {
+	of, number := ours[HeaderReplayOf], ours[HeaderReplay]
+	if e.Replay == nil {
+		if of != "" || number != "" {
+			return fmt.Errorf("replay headers on a message that is none: %q, %q", OneLine(of), OneLine(number))
+		}
+		return nil
+	}
+	var ok bool
+	if e.Kind, e.Target, e.Visibility, ok = parseType(percentDecode(ours[HeaderType])); !ok {
+		return fmt.Errorf("a replay needs the header %s, got %q", HeaderType, OneLine(ours[HeaderType]))
+	}
+	n, err := strconv.Atoi(number)
+	if err != nil || n < 1 || !isID(of) {
+		return fmt.Errorf("a replay needs the headers %s and %s, got %q and %q", HeaderReplayOf, HeaderReplay, OneLine(of), OneLine(number))
+	}
+	e.Replay.Of, e.Replay.Number = of, n
+	e.Source = percentDecode(ours[HeaderReplaySource])
+	return nil
 }
 
 // isBroker reports whether a lower-case header name belongs to the broker or its client.
@@ -243,11 +255,11 @@ func headerSafe(s string) bool {
 
 const hexDigits = "0123456789ABCDEF"
 
-// percentEncode writes space, '"', '%' and all bytes outside U+0021 to U+007E as %XX, as the CloudEvents bindings do.
-func percentEncode(s string) string {
+// percentEncode writes every byte that unsafe picks as %XX; unsafe must pick '%'.
+func percentEncode(s string, unsafe func(c byte) bool) string {
 	n := 0
 	for i := range len(s) {
-		if mustEncode(s[i]) {
+		if unsafe(s[i]) {
 			n++
 		}
 	}
@@ -256,7 +268,7 @@ func percentEncode(s string) string {
 	}
 	b := make([]byte, 0, len(s)+2*n)
 	for i := range len(s) {
-		if c := s[i]; mustEncode(c) {
+		if c := s[i]; unsafe(c) {
 			b = append(b, '%', hexDigits[c>>4], hexDigits[c&15])
 		} else {
 			b = append(b, c)
@@ -265,7 +277,8 @@ func percentEncode(s string) string {
 	return string(b)
 }
 
-func mustEncode(c byte) bool { return c <= ' ' || c > '~' || c == '"' || c == '%' }
+// unsafeInCloudEvents picks space, '"', '%' and all bytes outside U+0021 to U+007E, as the CloudEvents bindings do.
+func unsafeInCloudEvents(c byte) bool { return c <= ' ' || c > '~' || c == '"' || c == '%' }
 
 // percentDecode undoes percentEncode; a '%' that starts no code stays as it is.
 func percentDecode(s string) string {
