@@ -16,4 +16,4 @@ else
 	echo failed
 fi
 exec >/dev/null
-read -r _
+read -r _ || exit 0
