@@ -215,6 +215,7 @@ type InboxRecord struct {
 type ClaimResult struct {
 	Claim  Claim
 	Record InboxRecord
+	Wait   time.Duration // ClaimBusy: until the lease or the wait for the next attempt ends, by the database's clock; 0 if unknown
 }
 
 // A Failure is recorded when a handler has failed or a verdict was reached.

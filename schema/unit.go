@@ -1,0 +1,15 @@
+package schema
+
+import "context"
+
+// A Unit is one transaction of a store, for code that need not know which database it is in.
+type Unit interface {
+	// Append puts envelopes into the outbox.
+	Append(ctx context.Context, envs []Envelope) ([]Receipt, error)
+	// Claim asks the inbox for a run whose end is the end of this transaction.
+	Claim(ctx context.Context, run Run) (ClaimResult, error)
+	// ResetForReplay takes a dead key back into work; false if somebody was quicker.
+	ResetForReplay(ctx context.Context, key InboxKey, from int) (bool, error)
+	// Tx is the transaction itself: a pgx.Tx or an *sql.Tx.
+	Tx() any
+}
