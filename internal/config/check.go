@@ -1,0 +1,139 @@
+package config
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/millbridge/millbridge/schema"
+)
+
+// check returns what is wrong with the values, each fault with its origin.
+func (c *Config) check() []error {
+	l := newLayer(c)
+	bad := func(key, format string, args ...any) { l.fault(c.Origin(key), key, format, args...) }
+	if err := (schema.Subjects{Prefix: c.Prefix}).Validate(); err != nil || c.Prefix == "" {
+		bad("prefix", "must be a-z, 0-9, '-' and '_', starting with a letter or digit")
+	}
+	if c.DataDir == "" && c.Embedded() {
+		bad("data_dir", "is empty")
+	}
+	if u := c.Database.URL.Reveal(); u != "" && !looksLikePostgres(u) {
+		bad("database.url", "is not an address such as postgres://user@host:5432/database")
+	}
+	if c.Database.MaxConnections < 0 {
+		bad("database.max_connections", "must not be negative")
+	}
+	switch {
+	case c.Database.URL == "" && len(c.NATS.URLs) > 0:
+		bad("nats.url", "is set without database.url; set both, or neither for the embedded default")
+	case c.Database.URL != "" && len(c.NATS.URLs) == 0:
+		bad("database.url", "is set without nats.url; set both, or neither for the embedded default")
+	}
+	c.checkNATS(bad)
+	if c.EventsTTL < Duration(1e9) {
+		bad("events_ttl", "must be at least 1s")
+	}
+	if c.StopTimeout < 0 {
+		bad("stop_timeout", "must not be negative")
+	}
+	if !slices.Contains([]string{"debug", "info", "warn", "error"}, c.Log.Level) {
+		bad("log.level", "%s is none of debug, info, warn and error", quote(c.Log.Level))
+	}
+	if !slices.Contains([]string{"text", "json"}, c.Log.Format) {
+		bad("log.format", "%s is neither text nor json", quote(c.Log.Format))
+	}
+	for _, name := range c.WebhookNames() {
+		c.Webhooks[name].check(name, bad)
+	}
+	return l.faults
+}
+
+func (c *Config) checkNATS(bad func(key, format string, args ...any)) {
+	n := c.NATS
+	for _, u := range n.URLs {
+		parsed, err := url.Parse(u.Reveal())
+		if err != nil || parsed.Host == "" || !slices.Contains([]string{"nats", "tls", "ws", "wss"}, parsed.Scheme) {
+			bad("nats.url", "is not an address such as nats://host:4222")
+		}
+	}
+	var ways []string
+	for _, w := range []struct{ name, value string }{
+		{"nats.creds_file", n.CredsFile},
+		{"nats.nkey_file", n.NKeyFile},
+		{"nats.token", n.Token.Reveal()},
+		{"nats.user", n.User},
+	} {
+		if w.value != "" {
+			ways = append(ways, w.name)
+		}
+	}
+	if len(ways) > 1 {
+		bad(ways[1], "is set together with %s; sign in one way", ways[0])
+	}
+	if n.Password != "" && n.User == "" {
+		bad("nats.password", "is set without nats.user")
+	}
+	if (n.CertFile == "") != (n.KeyFile == "") {
+		bad("nats.tls.cert_file", "and nats.tls.key_file go together")
+	}
+	if !slices.Contains([]int{0, 1, 3, 5}, n.Replicas) {
+		bad("nats.replicas", "must be 1, 3 or 5")
+	}
+}
+
+func (w *Webhook) check(name string, fault func(key, format string, args ...any)) {
+	bad := func(key, format string, args ...any) { fault("webhooks."+name+"."+key, format, args...) }
+	if err := schema.CheckTarget(name); err != nil {
+		fault("webhooks", "%s is not a name: it must be a-z, 0-9, '-' and '_', starting with a letter or digit", quote(name))
+	}
+	u, err := url.Parse(w.URL.Reveal())
+	switch {
+	case w.URL == "" && w.URLFile == "":
+		bad("url", "is missing")
+	case w.URL == "": // read from its file later
+	case err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https"):
+		bad("url", "is not an address such as https://host/path")
+	}
+	for _, e := range w.Events {
+		if schema.CheckName(strings.TrimSuffix(e, ".>")) != nil && e != ">" {
+			bad("events", "%s is not the name of an event", quote(e))
+		}
+	}
+	if err := schema.RetryPolicy(w.Retry).Validate(); err != nil {
+		for line := range strings.SplitSeq(err.Error(), "\n") {
+			field, rest, _ := strings.Cut(line, " ")
+			bad("retry."+field, "%s", rest)
+		}
+	}
+	if w.Timeout <= 0 {
+		bad("timeout", "must be more than 0")
+	}
+	if w.Concurrency < 1 || w.Concurrency > 1000 {
+		bad("concurrency", "must be between 1 and 1000")
+	}
+}
+
+func looksLikePostgres(raw string) bool {
+	if !strings.Contains(raw, "://") { // keyword=value form
+		return strings.Contains(raw, "=")
+	}
+	u, err := url.Parse(raw)
+	if err != nil { // several hosts are written in a way that only the driver reads
+		return strings.HasPrefix(raw, "postgres://") || strings.HasPrefix(raw, "postgresql://")
+	}
+	return isPostgres(u)
+}
+
+// String names the effective values without secrets, for messages.
+func (c *Config) String() string {
+	if c.Embedded() {
+		return "embedded default in " + c.DataDir
+	}
+	urls := make([]string, len(c.NATS.URLs))
+	for i, u := range c.NATS.URLs {
+		urls[i] = u.String()
+	}
+	return fmt.Sprintf("%s and %s", c.Database.URL, strings.Join(urls, ","))
+}

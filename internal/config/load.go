@@ -1,0 +1,160 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+)
+
+// maxFile is the largest file that is read; both the configuration and secrets are far smaller.
+const maxFile = 1 << 20
+
+// Set is a value given by a flag.
+type Set struct {
+	Flag  string // as the user wrote it, for messages
+	Key   string
+	Value string // a list is separated by commas
+}
+
+// Source says where to look.
+type Source struct {
+	File   string                   // read this file; empty reads [FileName] if it exists
+	Getenv func(name string) string // the environment; an empty variable counts as not set
+	Sets   []Set                    // flags, in the order given
+}
+
+// Load reads the configuration from all its sources and checks it. The error joins everything that is wrong; the
+// configuration is returned even then, so that messages about it can be masked with its secrets.
+func Load(src Source) (*Config, error) {
+	c := Default()
+	var faults []error
+	name, optional := src.File, false
+	if name == "" && src.Getenv != nil {
+		name = src.Getenv("MILLBRIDGE_CONFIG")
+	}
+	if name == "" {
+		name, optional = FileName, true
+	}
+	data, err := readFile(name)
+	switch {
+	case err == nil:
+		faults = append(faults, c.applyYAML(name, data)...)
+	case optional && errors.Is(err, os.ErrNotExist):
+	default:
+		faults = append(faults, err)
+	}
+	if src.Getenv != nil {
+		faults = append(faults, c.applyEnvironment(src.Getenv)...)
+	}
+	faults = append(faults, c.applyFlags(src.Sets)...)
+	faults = append(faults, c.readSecrets()...)
+	if len(faults) == 0 {
+		faults = c.check()
+	}
+	return &c, errors.Join(faults...)
+}
+
+// Parse reads a configuration from the text of a file alone and checks it, without reading the files it names.
+func Parse(name string, data []byte) (*Config, error) {
+	c := Default()
+	faults := c.applyYAML(name, data)
+	if len(faults) == 0 {
+		faults = c.check()
+	}
+	return &c, errors.Join(faults...)
+}
+
+func (c *Config) applyEnvironment(getenv func(string) string) []error {
+	l := newLayer(c)
+	for name := range strings.SplitSeq(getenv("MILLBRIDGE_WEBHOOKS"), ",") {
+		if name = strings.TrimSpace(name); name != "" {
+			l.declareWebhook("webhooks." + name + ".")
+		}
+	}
+	for _, s := range c.settings() {
+		if value := getenv(Variable(s.key)); value != "" {
+			l.apply("environment "+Variable(s.key), s.key, split(s.field, value))
+		}
+	}
+	return l.finish()
+}
+
+func (c *Config) applyFlags(sets []Set) []error {
+	l := newLayer(c)
+	for _, set := range sets {
+		l.declareWebhook(set.Key)
+		values := []string{set.Value}
+		for _, s := range c.settings() {
+			if s.key == set.Key {
+				values = split(s.field, set.Value)
+			}
+		}
+		l.apply("flag "+set.Flag, set.Key, values)
+	}
+	return l.finish()
+}
+
+// split takes a list apart at its commas.
+func split(field any, value string) []string {
+	if !isList(field) {
+		return []string{value}
+	}
+	var values []string
+	for v := range strings.SplitSeq(value, ",") {
+		if v = strings.TrimSpace(v); v != "" {
+			values = append(values, v)
+		}
+	}
+	return values
+}
+
+// readSecrets fills in the values whose _file twin is set.
+func (c *Config) readSecrets() []error {
+	l := newLayer(c)
+	byKey := map[string]setting{}
+	for _, s := range c.settings() {
+		byKey[s.key] = s
+	}
+	for _, s := range c.settings() {
+		target, ok := byKey[strings.TrimSuffix(s.key, "_file")]
+		file, isFile := s.field.(*string)
+		if !ok || !isFile || target.key == s.key || *file == "" {
+			continue
+		}
+		data, err := readFile(*file)
+		if err != nil {
+			l.fault(c.Origin(s.key), s.key, "%v", err)
+			continue
+		}
+		lines := strings.FieldsFunc(string(data), func(r rune) bool { return r == '\n' || r == '\r' })
+		lines = slices.DeleteFunc(lines, func(line string) bool { return strings.TrimSpace(line) == "" })
+		if !isList(target.field) && len(lines) != 1 {
+			l.fault(c.Origin(s.key), s.key, "%s has %d lines, want 1", *file, len(lines))
+			continue
+		}
+		if err := assign(target.field, lines); err != nil {
+			l.fault(c.Origin(s.key), s.key, "%v", err)
+		}
+		c.origin[target.key] = "file " + *file
+	}
+	return l.faults
+}
+
+func readFile(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > maxFile {
+		return nil, fmt.Errorf("%s is larger than %d bytes", name, maxFile)
+	}
+	return data, nil
+}
