@@ -1,0 +1,305 @@
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millbridge/millbridge/schema"
+)
+
+const (
+	// GuardName is the durable consumer on all cursors of the JOBS stream. It is never pulled: it is there so that the
+	// server refuses any other consumer that would eat cursors.
+	GuardName = "mb-cursor-guard"
+
+	minServer   = "2.12" // the first version with atomic batches
+	minAPILevel = 2
+)
+
+// ErrStreams reports streams or a server that cannot keep the promise; the text names each difference.
+var ErrStreams = errors.New("the streams are not usable")
+
+// StreamsConfig says how missing streams are created.
+type StreamsConfig struct {
+	Subjects schema.Subjects
+	// Replicas of each stream, 1 to 5. With less than 3 a lost disk loses messages. Existing streams must have at
+	// least as many. 0 means 1 for new streams and any number for existing ones.
+	Replicas int
+	// MaxBytes limits each new stream; a full stream makes rows wait in the outbox. 0 means no limit.
+	MaxBytes int64
+	Logger   *slog.Logger // nil logs nothing
+}
+
+// EnsureStreams creates the streams JOBS, EVENTS and DEAD and the cursor guard where they are missing, and checks what
+// is there, as the server reports it. It switches on features that an existing stream lacks and that change nothing
+// for the messages in it; every other difference that could lose, reorder or hide a message is an [ErrStreams] that
+// lists them all. It never changes a limit and never deletes anything.
+func EnsureStreams(ctx context.Context, js jetstream.JetStream, cfg StreamsConfig) error {
+	if err := cfg.Subjects.Validate(); err != nil {
+		return fmt.Errorf("ensure streams: %w", err)
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if err := checkServer(ctx, js); err != nil {
+		return fmt.Errorf("ensure streams: %w", err)
+	}
+	var errs []error
+	for _, want := range wantedStreams(cfg) {
+		if err := ensureStream(ctx, js, want, cfg); err != nil {
+			errs = append(errs, fmt.Errorf("ensure stream %s: %w", want.Name, err))
+		}
+	}
+	if len(errs) > 0 {
+		return errors.Join(errs...)
+	}
+	if err := ensureGuard(ctx, js, cfg.Subjects); err != nil {
+		return fmt.Errorf("ensure consumer %s: %w", GuardName, err)
+	}
+	return nil
+}
+
+// ConnectOptions are what a connection needs that a [Forwarder] is to use: it reconnects for ever, and it never keeps a
+// message back to send it after the caller was told that it failed.
+func ConnectOptions() []nats.Option {
+	return []nats.Option{nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectBufSize(-1)}
+}
+
+func checkServer(ctx context.Context, js jetstream.JetStream) error {
+	info, err := js.AccountInfo(ctx)
+	if err != nil {
+		return fmt.Errorf("ask the server for its version: %w", err)
+	}
+	version := js.Conn().ConnectedServerVersion()
+	if info.API.Level < minAPILevel || !atLeast(version, minServer) {
+		return fmt.Errorf("%w: nats-server %s (JetStream API level %d) has no atomic batches; %s or newer is needed",
+			ErrStreams, version, info.API.Level, minServer)
+	}
+	return nil
+}
+
+// atLeast compares the first two numbers of two versions. A version that cannot be read passes: the API level decides.
+func atLeast(version, least string) bool {
+	number := func(s string) (int, bool) {
+		parts := strings.SplitN(strings.TrimPrefix(s, "v"), ".", 3)
+		if len(parts) < 2 {
+			return 0, false
+		}
+		major, err1 := strconv.Atoi(parts[0])
+		minor, err2 := strconv.Atoi(parts[1])
+		return major*1000 + minor, err1 == nil && err2 == nil
+	}
+	have, ok := number(version)
+	want, _ := number(least)
+	return !ok || have >= want
+}
+
+// wantedStreams returns the configuration of the three streams.
+func wantedStreams(cfg StreamsConfig) []jetstream.StreamConfig {
+	s := cfg.Subjects
+	base := func(name, description string, subjects ...string) jetstream.StreamConfig {
+		for i := range subjects {
+			subjects[i] = s.Full(subjects[i])
+		}
+		return jetstream.StreamConfig{
+			Name: name, Description: description, Subjects: subjects,
+			Storage: jetstream.FileStorage, Discard: jetstream.DiscardNew, AllowRollup: true,
+			Replicas: max(cfg.Replicas, 1), MaxBytes: maxBytes(cfg.MaxBytes),
+			MaxMsgs: -1, MaxConsumers: -1, MaxMsgsPerSubject: -1, MaxMsgSize: -1,
+		}
+	}
+	jobs := base(s.StreamName(schema.Jobs), "Millbridge jobs and replays", "jobs.>", "replay.>", "cursor.jobs.>")
+	jobs.Retention, jobs.AllowAtomicPublish = jetstream.WorkQueuePolicy, true
+
+	events := base(s.StreamName(schema.Events), "Millbridge events", "events.>", "cursor.events.>")
+	events.Retention, events.AllowAtomicPublish, events.AllowMsgTTL = jetstream.LimitsPolicy, true, true
+
+	dead := base(s.DeadStreamName(), "Millbridge dead letters", "dead.>")
+	dead.Retention, dead.AllowMsgTTL = jetstream.LimitsPolicy, true // only tombstones carry a TTL
+	return []jetstream.StreamConfig{jobs, events, dead}
+}
+
+func maxBytes(n int64) int64 {
+	if n <= 0 {
+		return -1
+	}
+	return n
+}
+
+func ensureStream(ctx context.Context, js jetstream.JetStream, want jetstream.StreamConfig, cfg StreamsConfig) error {
+	stream, err := js.Stream(ctx, want.Name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		stream, err = js.CreateStream(ctx, want)
+		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // another process was quicker
+			stream, err = js.Stream(ctx, want.Name)
+		} else if err == nil {
+			cfg.Logger.InfoContext(ctx, "created stream", "stream", want.Name, "replicas", want.Replicas)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	have := stream.CachedInfo().Config
+	if faults := streamFaults(have, want, cfg.Replicas); len(faults) > 0 {
+		return &StreamError{Stream: want.Name, Faults: faults}
+	}
+	changed := have
+	changed.AllowRollup = have.AllowRollup || want.AllowRollup
+	changed.AllowAtomicPublish = have.AllowAtomicPublish || want.AllowAtomicPublish
+	changed.AllowMsgTTL = have.AllowMsgTTL || want.AllowMsgTTL
+	if switches(changed) != switches(have) {
+		if stream, err = js.UpdateStream(ctx, changed); err != nil {
+			return fmt.Errorf("switch on what is missing: %w", err)
+		}
+		have = stream.CachedInfo().Config
+		cfg.Logger.InfoContext(ctx, "switched on stream features", "stream", want.Name, "features", switches(want))
+	}
+	if missing := switches(want) &^ switches(have); missing != 0 {
+		return &StreamError{Stream: want.Name, Faults: []string{fmt.Sprintf("the server did not take over %v; "+
+			"nats-server %s or newer is needed", missing, minServer)}}
+	}
+	return nil
+}
+
+// A StreamError lists what is wrong with an existing stream. It wraps [ErrStreams].
+type StreamError struct {
+	Stream string
+	Faults []string
+}
+
+func (e *StreamError) Error() string {
+	return fmt.Sprintf("%v: stream %s: %s. Change the stream by hand, or choose another prefix",
+		ErrStreams, e.Stream, strings.Join(e.Faults, "; "))
+}
+
+// Unwrap returns [ErrStreams].
+func (e *StreamError) Unwrap() error { return ErrStreams }
+
+// feature is a set of stream features that are switched on for ever.
+type feature uint8
+
+const (
+	featureRollup feature = 1 << iota
+	featureAtomic
+	featureTTL
+)
+
+func (f feature) String() string {
+	var names []string
+	for i, name := range []string{"allow_rollup_hdrs", "allow_atomic", "allow_msg_ttl"} {
+		if f&(1<<i) != 0 {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+func switches(c jetstream.StreamConfig) feature {
+	var f feature
+	if c.AllowRollup {
+		f |= featureRollup
+	}
+	if c.AllowAtomicPublish {
+		f |= featureAtomic
+	}
+	if c.AllowMsgTTL {
+		f |= featureTTL
+	}
+	return f
+}
+
+// streamFaults lists the differences that would lose, reorder or hide messages.
+func streamFaults(have, want jetstream.StreamConfig, replicas int) []string {
+	var faults []string
+	fault := func(bad bool, format string, args ...any) {
+		if bad {
+			faults = append(faults, fmt.Sprintf(format, args...))
+		}
+	}
+	fault(have.Mirror != nil, "it is a mirror of another stream")
+	fault(have.Retention != want.Retention, "retention is %v, want %v", have.Retention, want.Retention)
+	fault(have.Discard != want.Discard, "discard is %v, want %v: a full stream would drop old messages", have.Discard, want.Discard)
+	fault(have.MaxAge != 0, "max_age is %v, want none: messages and idle cursors would age out", have.MaxAge)
+	fault(have.MaxMsgsPerSubject > 0 && !have.DiscardNewPerSubject,
+		"max_msgs_per_subject is %d, want none: messages would push others out", have.MaxMsgsPerSubject)
+	fault(have.Storage != want.Storage, "storage is %v, want %v", have.Storage, want.Storage)
+	fault(have.Replicas < replicas, "replicas is %d, want %d or more", have.Replicas, replicas)
+	fault(have.NoAck, "no_ack is set: the server would not confirm what it stores")
+	fault(have.Sealed, "it is sealed")
+	fault(have.DenyPurge, "deny_purge is set: cursors could not replace each other")
+	fault(have.SubjectTransform != nil, "it has a subject transform")
+	fault(have.AllowMsgCounter, "allow_msg_counter is set")
+	fault(have.PersistMode == jetstream.AsyncPersistMode, "persist_mode is async: what the server confirms could be lost")
+	fault(have.ConsumerLimits.InactiveThreshold > 0,
+		"consumer_limits.inactive_threshold is %v, want none: idle consumers would vanish", have.ConsumerLimits.InactiveThreshold)
+	fault(want.Retention == jetstream.WorkQueuePolicy && have.AllowMsgTTL, "allow_msg_ttl is set: jobs could age out unhandled")
+	for _, s := range want.Subjects {
+		fault(!covers(have.Subjects, s), "subject %s is missing", s)
+	}
+	return faults
+}
+
+// covers reports whether one of the subjects matches all that s matches; s ends in ">".
+func covers(subjects []string, s string) bool {
+	want := strings.Split(s, ".")
+	for _, have := range subjects {
+		tokens := strings.Split(have, ".")
+		ok := len(tokens) <= len(want)
+		for i, t := range tokens {
+			if !ok || t == ">" {
+				break
+			}
+			ok = t == want[i] || t == "*" && want[i] != ">"
+		}
+		if ok && (tokens[len(tokens)-1] == ">") {
+			return true
+		}
+	}
+	return false
+}
+
+func guardConfig(s schema.Subjects) jetstream.ConsumerConfig {
+	return jetstream.ConsumerConfig{
+		Durable: GuardName, Description: "keeps other consumers away from cursors; never pull it",
+		FilterSubject: s.Full("cursor.>"), AckPolicy: jetstream.AckExplicitPolicy, DeliverPolicy: jetstream.DeliverAllPolicy,
+	}
+}
+
+func ensureGuard(ctx context.Context, js jetstream.JetStream, s schema.Subjects) error {
+	_, err := js.CreateConsumer(ctx, s.StreamName(schema.Jobs), guardConfig(s))
+	if errors.Is(err, jetstream.ErrConsumerExists) {
+		return checkGuard(ctx, js, s)
+	}
+	if err != nil {
+		return fmt.Errorf("another consumer may cover %s: %w", s.Full("cursor.>"), err)
+	}
+	return nil
+}
+
+// checkGuard reports a cursor guard that is missing or that does not guard.
+func checkGuard(ctx context.Context, js jetstream.JetStream, s schema.Subjects) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	stream := s.StreamName(schema.Jobs)
+	consumer, err := js.Consumer(ctx, stream, GuardName)
+	if errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return fmt.Errorf("%w: consumer %s of stream %s is missing: another consumer could eat cursors", ErrStreams, GuardName, stream)
+	}
+	if err != nil {
+		return fmt.Errorf("look for consumer %s of stream %s: %w", GuardName, stream, err)
+	}
+	have, want := consumer.CachedInfo().Config, guardConfig(s)
+	if have.FilterSubject != want.FilterSubject || have.AckPolicy != want.AckPolicy || have.InactiveThreshold != 0 ||
+		have.MaxDeliver > 0 || have.DeliverSubject != "" {
+		return fmt.Errorf("%w: consumer %s of stream %s is not as it was created; delete it and start again", ErrStreams, GuardName, stream)
+	}
+	return nil
+}
