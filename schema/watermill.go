@@ -1,0 +1,33 @@
+package schema
+
+import "strings"
+
+// WatermillHeader reads a header block the way Watermill's NATS wire format does: the message's id and one metadata
+// entry for each header that is not the broker's. It takes what there is, from any publisher: names in any case, the
+// first of several values, an empty id when there is none. Values that were encoded for the wire are decoded.
+func WatermillHeader(header map[string][]string) (id string, metadata map[string]string) {
+	metadata = make(map[string]string, len(header))
+	encoded := ""
+	for k, vs := range header {
+		low := strings.ToLower(k)
+		if len(vs) == 0 || isBroker(low) {
+			continue
+		}
+		switch low {
+		case HeaderID:
+			if id == "" || k == HeaderID {
+				id = vs[0]
+			}
+			continue
+		case HeaderEncoded:
+			encoded = vs[0]
+		}
+		metadata[k] = vs[0]
+	}
+	for k := range strings.SplitSeq(encoded, " ") {
+		if v, ok := metadata[k]; ok && !isReserved(k) {
+			metadata[k] = percentDecode(v)
+		}
+	}
+	return id, metadata
+}
