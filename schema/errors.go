@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 	"unicode/utf8"
 )
 
@@ -39,8 +40,9 @@ func (k ErrorKind) String() string {
 }
 
 type kindError struct {
-	kind ErrorKind
-	err  error
+	kind  ErrorKind
+	err   error
+	after time.Duration // see RetryAfter
 }
 
 func (e *kindError) Error() string { return e.err.Error() }
@@ -53,6 +55,23 @@ func WithKind(k ErrorKind, err error) error {
 		return nil
 	}
 	return &kindError{kind: k, err: err}
+}
+
+// RetryAfter marks err as [Temporary], with the wait that the other side has asked for. It returns nil for a nil err.
+func RetryAfter(err error, wait time.Duration) error {
+	if err == nil {
+		return nil
+	}
+	return &kindError{kind: Temporary, err: err, after: wait}
+}
+
+// RetryAfterOf returns the wait that err was marked with; ok is false if its outermost mark has none.
+func RetryAfterOf(err error) (wait time.Duration, ok bool) {
+	var marked *kindError
+	if !errors.As(err, &marked) || marked.after <= 0 {
+		return 0, false
+	}
+	return marked.after, true
 }
 
 // KindOf returns the kind that err was marked with. An unmarked error is Permanent if it is a [*ValidationError],

@@ -1,0 +1,27 @@
+package handlers
+
+import (
+	"context"
+	"time"
+
+	"github.com/millbridge/millbridge/schema"
+)
+
+// A Handler does what a message asks for. It must return soon after ctx ends, must be safe to call from several
+// goroutines, and must be safe to call again with the same idempotency key.
+type Handler interface {
+	Handle(ctx context.Context, env schema.Envelope) error
+}
+
+// HandlerFunc is a function as a [Handler].
+type HandlerFunc func(ctx context.Context, env schema.Envelope) error
+
+// Handle calls f.
+func (f HandlerFunc) Handle(ctx context.Context, env schema.Envelope) error { return f(ctx, env) }
+
+// Permanent marks err: trying again is useless, the message goes to the poison queue at once. It returns nil for nil.
+func Permanent(err error) error { return schema.WithKind(schema.Permanent, err) }
+
+// RetryAfter marks err with the wait that the other side has asked for; it replaces the policy's wait. The failure
+// still counts as an attempt. It returns nil for a nil err.
+func RetryAfter(err error, wait time.Duration) error { return schema.RetryAfter(err, wait) }

@@ -1,0 +1,117 @@
+package handlers
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/millbridge/millbridge/schema"
+)
+
+// Mode says how a handler is kept from completing a key twice.
+type Mode uint8
+
+const (
+	// ModeLease holds a lease on the key in the database while the handler runs and marks it done afterwards. A crash
+	// between the two runs the handler again, so the other side must honour the idempotency key.
+	ModeLease Mode = iota
+	// ModeTx runs the handler inside the database transaction that marks the key as done: what the handler writes with
+	// [Tx] commits exactly once. The handler should be quick; on SQLite it keeps all other writers waiting.
+	ModeTx
+	// ModeNone writes nothing for messages that succeed at their first delivery. For handlers that are harmless to
+	// repeat by themselves: two deliveries of one message may run at the same time.
+	ModeNone
+)
+
+var modeNames = [...]string{"lease", "tx", "none"}
+
+// String returns the mode's name in configurations.
+func (m Mode) String() string { return nameOf(modeNames[:], m) }
+
+// MarshalText returns the mode's name.
+func (m Mode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
+
+// UnmarshalText reads the mode's name; empty means [ModeLease].
+func (m *Mode) UnmarshalText(text []byte) error { return parseName("mode", modeNames[:], text, m) }
+
+// A Policy says how one target's messages are run. Its zero value is the default.
+type Policy struct {
+	// Retry spaces and bounds the attempts; the zero value means [schema.DefaultRetry].
+	Retry schema.RetryPolicy `yaml:"retry" json:"retry"`
+	// Timeout is what each attempt has before its context ends; 0 means [DefaultTimeout].
+	Timeout time.Duration `yaml:"timeout" json:"timeout"`
+	// Concurrency is how many handlers run at the same time in one process; 0 means [DefaultConcurrency].
+	Concurrency int `yaml:"concurrency" json:"concurrency"`
+	// Ordered keeps messages with the same ordering key in order: one process at a time consumes the target, and a
+	// message that waits for its next attempt holds back those behind it with the same key.
+	Ordered bool `yaml:"ordered" json:"ordered"`
+	// Mode is how repeats are kept out.
+	Mode Mode `yaml:"mode" json:"mode"`
+	// MaxCrashes is how many deliveries in a row may end without any result (the process died, the connection was cut)
+	// before the message is given up as crashing; 0 means the attempts of Retry, at least 5.
+	MaxCrashes int `yaml:"max_crashes" json:"max_crashes"`
+}
+
+// Defaults of a [Policy].
+const (
+	DefaultTimeout     = 30 * time.Second
+	DefaultConcurrency = 10
+	minMaxCrashes      = 5
+)
+
+// OrDefault returns p with all zero fields filled in.
+func (p Policy) OrDefault() Policy {
+	p.Retry = p.Retry.OrDefault()
+	if p.Timeout == 0 {
+		p.Timeout = DefaultTimeout
+	}
+	if p.Concurrency == 0 {
+		p.Concurrency = DefaultConcurrency
+	}
+	if p.MaxCrashes == 0 {
+		p.MaxCrashes = max(p.Retry.MaxAttempts, minMaxCrashes)
+	}
+	return p
+}
+
+// Validate reports all fields of p that make no sense, by the names they have in configurations.
+func (p Policy) Validate() error {
+	var errs []error
+	if err := p.Retry.Validate(); err != nil {
+		errs = append(errs, fmt.Errorf("retry: %w", err))
+	}
+	if p.Timeout < 0 {
+		errs = append(errs, fmt.Errorf("timeout is %v, must not be negative", p.Timeout))
+	}
+	if p.Concurrency < 0 {
+		errs = append(errs, fmt.Errorf("concurrency is %d, must not be negative", p.Concurrency))
+	}
+	if int(p.Mode) >= len(modeNames) {
+		errs = append(errs, fmt.Errorf("mode is %v, must be lease, tx or none", p.Mode))
+	}
+	if p.MaxCrashes < 0 {
+		errs = append(errs, fmt.Errorf("max_crashes is %d, must not be negative", p.MaxCrashes))
+	}
+	return errors.Join(errs...)
+}
+
+func nameOf[T ~uint8](names []string, v T) string {
+	if int(v) >= len(names) {
+		return fmt.Sprintf("unknown(%d)", v)
+	}
+	return names[v]
+}
+
+func parseName[T ~uint8](what string, names []string, text []byte, v *T) error {
+	if len(text) == 0 {
+		*v = 0
+		return nil
+	}
+	for i, name := range names {
+		if string(text) == name {
+			*v = T(i)
+			return nil
+		}
+	}
+	return fmt.Errorf("%s %q: want one of %q", what, schema.OneLine(string(text)), names)
+}
