@@ -38,7 +38,6 @@ const (
 	CauseCrashing    Cause = "crashing"    // delivered again and again without a result
 	CauseUndecodable Cause = "undecodable" // not one of our messages
 	CauseKeyReused   Cause = "key_reused"  // the idempotency key belongs to other content
-	CauseDropped     Cause = "dropped"     // an operator dropped the letter; only in the inbox
 )
 
 // A DeadLetter is a message that was given up, kept whole in the DEAD stream with the story of its end.

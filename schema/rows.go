@@ -171,6 +171,7 @@ const (
 	InboxRunning InboxState = "running" // being handled, or waiting for its next attempt
 	InboxDone    InboxState = "done"    // handled; later deliveries are acked unhandled
 	InboxDead    InboxState = "dead"    // given up; a dead letter has been or will be written
+	InboxDropped InboxState = "dropped" // given up, and an operator dropped the dead letter; treated like done
 )
 
 // A Run is one delivery that wants to be handled.

@@ -10,6 +10,9 @@ type Unit interface {
 	Claim(ctx context.Context, run Run) (ClaimResult, error)
 	// ResetForReplay takes a dead key back into work; false if somebody was quicker.
 	ResetForReplay(ctx context.Context, key InboxKey, from int) (bool, error)
+	// Drop turns a key that is dead at this replay number into a dropped one; false if somebody was quicker. Without a
+	// row it inserts one and returns true.
+	Drop(ctx context.Context, key InboxKey, from int) (bool, error)
 	// Tx is the transaction itself: a pgx.Tx or an *sql.Tx.
 	Tx() any
 }
