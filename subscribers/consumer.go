@@ -1,0 +1,197 @@
+package subscribers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millbridge/millbridge/schema"
+)
+
+// ErrConsumer reports a durable consumer that cannot be used: it has settings that only its deletion could change, or
+// another consumer takes the same messages. It is permanent until an operator does something.
+var ErrConsumer = errors.New("the consumer cannot be used")
+
+// Codes of the server that jetstream has no name for.
+const (
+	codeNotUnfiltered = 10099 // a work queue has a consumer without a filter
+	codeNotUnique     = 10100 // a work queue has a consumer with an overlapping filter
+)
+
+// place remembers where a consumer stood, so that one that was deleted goes on from there.
+type place struct {
+	stream time.Time // creation of the stream; one that was made anew has other sequences
+	floor  uint64    // everything up to here was acked
+}
+
+// ensure makes the consumer exist with the settings that correctness depends on and reads them back. Settings that
+// can be changed are changed; a consumer that differs in others is refused.
+func (s *subscription) ensure(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*s.cfg.Heartbeat)
+	defer cancel()
+	stream, err := s.js.Stream(ctx, s.cfg.Stream)
+	if err != nil {
+		return fmt.Errorf("look up stream %s: %w", s.cfg.Stream, err)
+	}
+	info := stream.CachedInfo()
+	cons, err := stream.Consumer(ctx, s.spec.Durable)
+	if errors.Is(err, jetstream.ErrConsumerNotFound) {
+		cons, err = stream.CreateConsumer(ctx, s.wanted(info))
+		if errors.Is(err, jetstream.ErrConsumerExists) { // somebody was quicker, perhaps with other settings
+			cons, err = stream.Consumer(ctx, s.spec.Durable)
+		}
+	}
+	if err != nil {
+		return s.explain(ctx, stream, err)
+	}
+	have := cons.CachedInfo()
+	if want, changed := s.adapt(have.Config, info.Config.Retention); changed {
+		if err := refusal(want, s.wanted(info)); err != nil {
+			return fmt.Errorf("consumer %s of stream %s: %w", s.spec.Durable, s.cfg.Stream, err)
+		}
+		if cons, err = stream.UpdateConsumer(ctx, want); err != nil {
+			return s.explain(ctx, stream, err)
+		}
+		have = cons.CachedInfo()
+		s.log.InfoContext(ctx, "consumer updated", "consumer", s.spec.Durable)
+	}
+	if err := refusal(have.Config, s.wanted(info)); err != nil {
+		return fmt.Errorf("consumer %s of stream %s: %w", s.spec.Durable, s.cfg.Stream, err)
+	}
+	s.at = place{stream: info.Created, floor: have.AckFloor.Stream}
+	return nil
+}
+
+// wanted is the whole configuration of a consumer that does not exist yet.
+func (s *subscription) wanted(stream *jetstream.StreamInfo) jetstream.ConsumerConfig {
+	cfg := jetstream.ConsumerConfig{
+		Durable: s.spec.Durable, FilterSubjects: s.spec.Filters, AckPolicy: jetstream.AckExplicitPolicy,
+		AckWait: s.cfg.AckWait, MaxDeliver: -1, MaxAckPending: s.maxAckPending(), ReplayPolicy: jetstream.ReplayInstantPolicy,
+	}
+	queue := stream.Config.Retention == jetstream.WorkQueuePolicy
+	switch {
+	case queue: // the server allows nothing but all, and all is what is not acked
+	case s.at.stream.Equal(stream.Created):
+		cfg.DeliverPolicy, cfg.OptStartSeq = jetstream.DeliverByStartSequencePolicy, s.at.floor+1
+	case !s.at.stream.IsZero(): // a new stream under the old name: all its messages are new
+	case s.spec.Start.New:
+		cfg.DeliverPolicy = jetstream.DeliverNewPolicy
+	case !s.spec.Start.At.IsZero():
+		at := s.spec.Start.At.UTC()
+		cfg.DeliverPolicy, cfg.OptStartTime = jetstream.DeliverByStartTimePolicy, &at
+	}
+	return cfg
+}
+
+// maxAckPending has no limit for unordered consumers, because messages that wait for their next try count against it.
+func (s *subscription) maxAckPending() int {
+	if s.cfg.Ordered {
+		return 1
+	}
+	return -1
+}
+
+// adapt returns have with all settings that may be changed as they should be, and whether that changed anything. The
+// filters of a work queue's consumer are left alone: the server does not check an update for consumers that take the
+// same messages.
+func (s *subscription) adapt(have jetstream.ConsumerConfig, retention jetstream.RetentionPolicy) (jetstream.ConsumerConfig, bool) {
+	c, changed := have, false
+	if c.AckWait != s.cfg.AckWait || c.MaxDeliver != -1 || c.MaxAckPending != s.maxAckPending() || len(c.BackOff) > 0 || c.InactiveThreshold != 0 {
+		c.AckWait, c.MaxDeliver, c.MaxAckPending, c.BackOff, c.InactiveThreshold = s.cfg.AckWait, -1, s.maxAckPending(), nil, 0
+		changed = true
+	}
+	if c.MaxRequestBatch != 0 || c.MaxRequestExpires != 0 || c.MaxRequestMaxBytes != 0 {
+		c.MaxRequestBatch, c.MaxRequestExpires, c.MaxRequestMaxBytes = 0, 0, 0
+		changed = true
+	}
+	if retention != jetstream.WorkQueuePolicy && !sameFilters(filtersOf(c), s.spec.Filters) {
+		c.FilterSubject, c.FilterSubjects = "", s.spec.Filters
+		changed = true
+	}
+	return c, changed
+}
+
+// refusal names everything in which have differs from want that an update cannot change or that must not be changed
+// in passing. Where a consumer began is history and is not compared.
+func refusal(have, want jetstream.ConsumerConfig) error {
+	var faults []string
+	differs := func(name string, have, want any) {
+		faults = append(faults, fmt.Sprintf("%s is %v, want %v", name, have, want))
+	}
+	if have.AckPolicy != want.AckPolicy {
+		differs("ack policy", have.AckPolicy, want.AckPolicy)
+	}
+	if have.ReplayPolicy != want.ReplayPolicy {
+		differs("replay policy", have.ReplayPolicy, want.ReplayPolicy)
+	}
+	if have.DeliverSubject != "" {
+		differs("deliver subject", have.DeliverSubject, "none")
+	}
+	if have.MemoryStorage {
+		differs("storage", "memory", "the stream's")
+	}
+	if have.HeadersOnly {
+		differs("headers only", true, false)
+	}
+	if have.RateLimit != 0 {
+		differs("rate limit", have.RateLimit, "none")
+	}
+	if have.PriorityPolicy != want.PriorityPolicy {
+		differs("priority policy", have.PriorityPolicy, want.PriorityPolicy)
+	}
+	if f := filtersOf(have); !sameFilters(f, want.FilterSubjects) {
+		differs("filter", f, want.FilterSubjects)
+	}
+	if have.AckWait != want.AckWait {
+		differs("ack wait", have.AckWait, want.AckWait)
+	}
+	if have.MaxDeliver != want.MaxDeliver {
+		differs("max deliver", have.MaxDeliver, want.MaxDeliver)
+	}
+	if have.MaxAckPending != want.MaxAckPending {
+		differs("max ack pending", have.MaxAckPending, want.MaxAckPending)
+	}
+	if len(faults) == 0 {
+		return nil
+	}
+	return schema.WithKind(schema.Permanent, fmt.Errorf("%w: %s; delete it or choose another name", ErrConsumer, strings.Join(faults, ", ")))
+}
+
+func filtersOf(c jetstream.ConsumerConfig) []string {
+	if c.FilterSubject != "" {
+		return []string{c.FilterSubject}
+	}
+	return c.FilterSubjects
+}
+
+func sameFilters(a, b []string) bool {
+	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
+}
+
+// explain marks what the server refuses for good as permanent and names the other side of a clash.
+func (s *subscription) explain(ctx context.Context, stream jetstream.Stream, err error) error {
+	where := fmt.Errorf("consumer %s of stream %s: %w", s.spec.Durable, s.cfg.Stream, err)
+	var api *jetstream.APIError
+	if !errors.As(err, &api) || api.Code != 400 {
+		return where
+	}
+	if api.ErrorCode != codeNotUnique && api.ErrorCode != codeNotUnfiltered {
+		return schema.WithKind(schema.Permanent, fmt.Errorf("%w: %w", ErrConsumer, where))
+	}
+	list := stream.ListConsumers(ctx)
+	for other := range list.Info() {
+		filters := filtersOf(other.Config)
+		if len(filters) == 0 {
+			filters = []string{">"}
+		}
+		if mine, theirs, found := anyOverlap(s.spec.Filters, filters); found && other.Name != s.spec.Durable {
+			where = fmt.Errorf("%w: filter %q overlaps with %q of consumer %s", where, mine, theirs, other.Name)
+		}
+	}
+	return schema.WithKind(schema.Permanent, fmt.Errorf("%w: %w", ErrConsumer, where))
+}

@@ -1,0 +1,152 @@
+package subscribers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/nats-io/nats.go"
+
+	"github.com/millbridge/millbridge/schema"
+)
+
+// firstPause is the shortest wait between two tries to consume; it doubles up to a heartbeat.
+const firstPause = 50 * time.Millisecond
+
+// subscription is one call of Subscribe.
+type subscription struct {
+	*Subscriber
+	topic string
+	spec  ConsumerSpec
+	log   *slog.Logger
+
+	ctx    context.Context // ends the subscription
+	cancel context.CancelFunc
+	base   context.Context // of messages: same values, no end
+
+	out     chan *message.Message
+	senders sync.WaitGroup // messages that are not handed out yet
+	slots   *slots
+	at      place
+
+	errMu sync.Mutex
+	err   error // why it is not consuming
+}
+
+func newSubscription(ctx context.Context, s *Subscriber, topic string, spec ConsumerSpec) *subscription {
+	sub := &subscription{
+		Subscriber: s, topic: topic, spec: spec,
+		log:  s.cfg.Logger.With("topic", topic, "consumer", spec.Durable),
+		base: context.WithoutCancel(ctx),
+		out:  make(chan *message.Message), slots: newSlots(s.cfg.MaxInFlight),
+	}
+	sub.ctx, sub.cancel = context.WithCancel(ctx)
+	return sub
+}
+
+// run consumes until the subscription ends.
+func (s *subscription) run() {
+	defer s.drop(s)
+	defer func() {
+		s.senders.Wait()
+		close(s.out)
+	}()
+	pause := firstPause
+	for s.ctx.Err() == nil {
+		started := time.Now()
+		err := s.consume(s.ctx)
+		if s.ctx.Err() != nil {
+			return
+		}
+		s.report(err)
+		if time.Since(started) > 2*s.cfg.Heartbeat {
+			pause = firstPause
+		}
+		s.pause(pause)
+		pause = min(2*pause, s.cfg.Heartbeat)
+	}
+}
+
+// consume makes sure of the consumer and pulls from it until something is wrong or ctx ends.
+func (s *subscription) consume(ctx context.Context) error {
+	if err := s.ensure(ctx); err != nil {
+		return err
+	}
+	p, err := newPuller(s.js, s.cfg.Stream, s.spec.Durable, s.cfg.Heartbeat, 2*s.cfg.MaxInFlight+64)
+	if err != nil {
+		return err
+	}
+	s.report(nil)
+	for {
+		n := s.slots.takeAll(ctx)
+		if n == 0 {
+			p.close(s.receive)
+			return ctx.Err()
+		}
+		got, err := p.pull(ctx, n, s.receive)
+		if err != nil { // what the server still sent for this pull has its places among n
+			got += p.close(s.receive)
+		}
+		s.slots.give(n - got)
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// receive starts the life of one message, which has a place.
+func (s *subscription) receive(m *nats.Msg) {
+	s.senders.Add(1)
+	s.wg.Add(1)
+	go func() {
+		defer s.wg.Done()
+		defer s.slots.give(1)
+		s.handle(m)
+	}()
+}
+
+// pause waits for d or until the connection is back.
+func (s *subscription) pause(d time.Duration) {
+	nc := s.js.Conn()
+	back := nc.StatusChanged(nats.CONNECTED)
+	defer nc.RemoveStatusListener(back)
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-back:
+	case <-s.ctx.Done():
+	}
+}
+
+// report records why the subscription does not consume, nil when it does, and logs each change.
+func (s *subscription) report(err error) {
+	s.errMu.Lock()
+	before := s.err
+	s.err = err
+	s.errMu.Unlock()
+	switch {
+	case err != nil && (before == nil || before.Error() != err.Error()):
+		s.log.Warn("not consuming", "error", schema.OneLine(err.Error()))
+	case err == nil && before != nil:
+		s.log.Info("consuming again")
+	}
+}
+
+func (s *subscription) health() error {
+	if status := s.js.Conn().Status(); status != nats.CONNECTED && status != nats.DRAINING_SUBS && status != nats.DRAINING_PUBS {
+		return fmt.Errorf("the connection is %v", status)
+	}
+	s.errMu.Lock()
+	defer s.errMu.Unlock()
+	return s.err
+}
+
+var (
+	errSilent       = errors.New("the server is silent")
+	errDisconnected = errors.New("the connection is lost")
+)
