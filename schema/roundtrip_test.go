@@ -1,0 +1,133 @@
+package schema_test
+
+import (
+	"bytes"
+	"maps"
+	"reflect"
+	"testing"
+
+	"github.com/millbridge/millbridge/schema"
+	"pgregory.net/rapid"
+)
+
+// sameEnvelope compares what travels. An explicit key that equals the default one is no key, nil and empty are the same.
+func sameEnvelope(t interface {
+	Helper()
+	Fatalf(string, ...any)
+}, got, want schema.Envelope,
+) {
+	t.Helper()
+	if got.IdempotencyKey() != want.IdempotencyKey() {
+		t.Fatalf("idempotency key %q, want %q", got.IdempotencyKey(), want.IdempotencyKey())
+	}
+	if !bytes.Equal(got.Payload, want.Payload) {
+		t.Fatalf("payload %q, want %q", got.Payload, want.Payload)
+	}
+	if !maps.Equal(got.Metadata, want.Metadata) {
+		t.Fatalf("metadata %q, want %q", got.Metadata, want.Metadata)
+	}
+	if !got.Time.Equal(want.Time) {
+		t.Fatalf("time %v, want %v", got.Time, want.Time)
+	}
+	for _, e := range []*schema.Envelope{&got, &want} {
+		e.Key, e.Payload, e.Metadata = "", nil, nil
+		e.Time = e.Time.UTC()
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Fatalf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+func TestRow_carries_every_valid_envelope_whole(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		e := genEnvelope.Draw(t, "envelope")
+		if err := e.Validate(0); err != nil {
+			t.Fatalf("the generator made an invalid envelope: %v", err)
+		}
+		row := schema.NewRow(e)
+		got, err := row.Envelope()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.KeyHash() != e.KeyHash() || got.BodyHash() != e.BodyHash() || got.Slot() != row.Slot {
+			t.Fatal("hashes differ after the way through a row")
+		}
+		sameEnvelope(t, got, e)
+		again := schema.NewRow(got)
+		if !bytes.Equal(again.Header, row.Header) || again.Subject != row.Subject || again.ID != row.ID || again.OrderLock != row.OrderLock {
+			t.Fatalf("encoded again as\n%q\nwant\n%q", again.Header, row.Header)
+		}
+	})
+}
+
+func TestRow_header_block_is_pinned(t *testing.T) {
+	t.Parallel()
+	e := schema.NewJob("mailer", "send.now", []byte("x"),
+		schema.WithID("id-1"), schema.WithKey("Order 7"), schema.WithOrderingKey("Zürich"), schema.WithTenant("t"), schema.WithActor("a"),
+		schema.WithRequestID("r"), schema.WithTime(genTimeFixed), schema.WithContentType("text/plain; charset=utf-8"),
+		schema.WithTrace("00-01-02-03", "k=v"), schema.WithMetadata(map[string]string{"b": " x", "a": "é", "c": "l1\nl2", "d": ""}))
+	want := "_watermill_message_uuid: id-1\r\n" +
+		"mb-version: 1\r\n" +
+		"ce-specversion: 1.0\r\n" +
+		"ce-id: id-1\r\n" +
+		"ce-type: job.mailer.send.now\r\n" +
+		"ce-time: 2026-11-02T03:04:05.000000006Z\r\n" +
+		"ce-datacontenttype: text/plain;%20charset=utf-8\r\n" +
+		"ce-idempotencykey: Order%207\r\n" +
+		"ce-partitionkey: Z%C3%BCrich\r\n" +
+		"ce-tenant: t\r\n" +
+		"ce-actor: a\r\n" +
+		"ce-requestid: r\r\n" +
+		"traceparent: 00-01-02-03\r\n" +
+		"tracestate: k=v\r\n" +
+		"a: é\r\n" +
+		"b: %20x\r\n" +
+		"c: l1%0Al2\r\n" +
+		"d: \r\n" +
+		"mb-encoded: b c\r\n"
+	row := schema.NewRow(e)
+	if got := string(row.Header); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	if row.Subject != "jobs.mailer.send.now" || row.Stream != schema.Jobs || string(row.Payload) != "x" {
+		t.Errorf("row is %+v", row)
+	}
+}
+
+func TestRow_of_a_replay_names_what_it_replays(t *testing.T) {
+	t.Parallel()
+	e := schema.NewEvent("order.paid", nil, schema.WithID("new"), schema.WithPublic(), schema.WithTenant("t"))
+	e.Source = "/millbridge/elsewhere"
+	e.Replay = &schema.Replay{Handler: "ledger", Of: "old", Number: 2}
+	row := schema.NewRow(e)
+	if row.Subject != "replay.ledger.order.paid" || row.Stream != schema.Jobs {
+		t.Errorf("a replay travels on %s in %s", row.Subject, row.Stream)
+	}
+	got, err := row.Envelope()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sameEnvelope(t, got, e)
+	original := schema.Envelope{ID: "old", Kind: schema.KindEvent, Name: "order.paid", Tenant: "t", Source: "/millbridge/elsewhere"}
+	if schema.InboxKeyOf("ledger", got) != schema.InboxKeyOf("ledger", original) {
+		t.Error("the replay is another inbox row than the original")
+	}
+}
+
+func TestRow_order_lock(t *testing.T) {
+	t.Parallel()
+	if r := schema.NewRow(schema.NewEvent("n", nil)); r.OrderLock != 0 {
+		t.Errorf("lock %d without an ordering key", r.OrderLock)
+	}
+	lock := func(opts ...schema.Option) int64 {
+		return schema.NewRow(schema.NewEvent("n", nil, opts...)).OrderLock
+	}
+	a := lock(schema.WithOrderingKey("k"))
+	if a == 0 || a != lock(schema.WithOrderingKey("k")) {
+		t.Error("the lock of a key is not stable")
+	}
+	if a == lock(schema.WithOrderingKey("k"), schema.WithTenant("t")) {
+		t.Error("two tenants share a lock")
+	}
+}
