@@ -77,8 +77,8 @@ func (p RetryPolicy) Exhausted(attempts int) bool { return attempts >= p.OrDefau
 // Delay returns the wait after the attempts-th failure (1 for the first). The jitter is a function of seed and
 // attempts, so that asking twice gives the same answer; pass the message's id.
 func (p RetryPolicy) Delay(attempts int, seed string) time.Duration {
-	p = p.OrDefault()
-	wait := float64(p.Base) * math.Pow(p.Factor, float64(max(attempts, 1)-1))
+	p, attempts = p.OrDefault(), max(attempts, 1)
+	wait := float64(p.Base) * math.Pow(p.Factor, float64(attempts-1))
 	if p.Max > 0 {
 		wait = min(wait, float64(p.Max))
 	}
