@@ -1,0 +1,39 @@
+package sqlite
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/millbridge/millbridge/schema"
+)
+
+// Primary result codes of SQLite that mean "another connection is in the way".
+const (
+	codeBusy   = 5
+	codeLocked = 6
+)
+
+// isBusy reports whether err is SQLITE_BUSY or SQLITE_LOCKED in any of their extended forms (261, 262, 517, ...).
+// Drivers agree on a method Code only; this package imports none of them.
+func isBusy(err error) bool {
+	var coded interface{ Code() int }
+	if !errors.As(err, &coded) {
+		return false
+	}
+	primary := coded.Code() & 0xff
+	return primary == codeBusy || primary == codeLocked
+}
+
+// wrap says what was being done and marks a busy database as a transaction to be run again.
+func wrap(what string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case isBusy(err) && !errors.Is(err, schema.ErrRetryTransaction):
+		return schema.WithKind(schema.Temporary, fmt.Errorf("%s: %w: %w", what, schema.ErrRetryTransaction, err))
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+// leaseLost says that somebody else owns what was to be written.
+func leaseLost() error { return schema.WithKind(schema.NotMine, schema.ErrLeaseLost) }

@@ -1,0 +1,10 @@
+DROP TABLE millbridge_inbox;
+DROP TABLE millbridge_inbox_counts;
+DROP TABLE millbridge_owners;
+DROP TABLE millbridge_shards;
+DROP TABLE millbridge_keys;
+DROP TABLE millbridge_parked;
+DROP TABLE millbridge_scheduled;
+DROP TABLE millbridge_outbox;
+DROP TABLE millbridge_meta;
+DROP TABLE millbridge_migrations;

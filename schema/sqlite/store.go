@@ -1,0 +1,184 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/millbridge/millbridge/schema"
+)
+
+// Options of a [Store]. The zero value is ready to use.
+type Options struct {
+	Logger *slog.Logger     // nil: no logging
+	Now    func() time.Time // the database's clock; nil: time.Now
+
+	// KeepKeys is how long explicit idempotency keys are remembered. 0 means 30 days; it is never less than KeepInbox.
+	KeepKeys time.Duration
+	// KeepInbox is how long the inbox remembers handled keys after they were last touched. 0 means 30 days. It must be
+	// longer than a message can stay in its stream or come back by replay. Records of dead letters stay.
+	KeepInbox time.Duration
+}
+
+const defaultKeep = 30 * 24 * time.Hour
+
+func (o Options) withDefaults() Options {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.KeepInbox <= 0 {
+		o.KeepInbox = defaultKeep
+	}
+	if o.KeepKeys <= 0 {
+		o.KeepKeys = defaultKeep
+	}
+	o.KeepKeys = max(o.KeepKeys, o.KeepInbox)
+	return o
+}
+
+// A Store is the Millbridge part of one SQLite database. It is safe for concurrent use.
+type Store struct {
+	write *sql.DB
+	read  *sql.DB
+	opts  Options
+
+	flushed atomic.Int64 // outbox rows up to this sequence are on disk
+	limit   limitCache
+
+	mu   sync.Mutex
+	held *forwarderLock // nil until a shard is acquired
+}
+
+// New returns a store that writes through write and reads through read; it does no I/O. write has one connection with
+// immediate transactions (_txlock=immediate), synchronous=FULL and journal_mode=WAL; read has several.
+func New(write, read *sql.DB, opts Options) *Store {
+	return &Store{write: write, read: read, opts: opts.withDefaults()}
+}
+
+// Close gives up what the store holds itself: the forwarder's file lock. It does not close the databases.
+func (s *Store) Close() { s.unlockForwarder() }
+
+func (s *Store) now() int64 { return s.opts.Now().UnixNano() }
+
+// at turns a stored time into a time; 0 is the zero time.
+func at(ns int64) time.Time {
+	if ns == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, ns).UTC()
+}
+
+// InTx runs f in a write transaction and commits it. An error or a panic of f rolls it back. The transaction holds the
+// only writing connection: f must not call methods of the store that do not take the transaction, and must not wait for
+// anything slow.
+func (s *Store) InTx(ctx context.Context, f func(tx *sql.Tx) error) error {
+	tx, err := s.write.BeginTx(ctx, nil)
+	if err != nil {
+		return wrap("begin transaction", err)
+	}
+	defer tx.Rollback() //nolint:errcheck // after a commit there is nothing to roll back
+	if err := f(tx); err != nil {
+		return err
+	}
+	return wrap("commit transaction", tx.Commit())
+}
+
+// update is InTx for our own writes; what says what they do.
+func (s *Store) update(ctx context.Context, what string, f func(tx *sql.Tx) error) error {
+	return wrap(what, s.InTx(ctx, f))
+}
+
+// queryer is what reading needs of a database or a transaction.
+type queryer interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// collect reads all rows of a query.
+func collect[T any](ctx context.Context, q queryer, scan func(*sql.Rows, *T) error, query string, args ...any) ([]T, error) {
+	rows, err := q.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var all []T
+	for rows.Next() {
+		var one T
+		if err := scan(rows, &one); err != nil {
+			return nil, err
+		}
+		all = append(all, one)
+	}
+	return all, rows.Err()
+}
+
+// affected runs a statement and returns how many rows it changed.
+func affected(ctx context.Context, tx *sql.Tx, query string, args ...any) (int, error) {
+	res, err := tx.ExecContext(ctx, query, args...)
+	if err != nil {
+		return 0, err
+	}
+	n, err := res.RowsAffected()
+	return int(n), err
+}
+
+// list encodes values for json_each: one bind variable whatever their number.
+func list[T int64 | string](values []T) string {
+	if len(values) == 0 {
+		return "[]"
+	}
+	b, err := json.Marshal(values)
+	if err != nil {
+		panic(err) // numbers and strings always encode
+	}
+	return string(b)
+}
+
+// Check proves that the database is migrated to exactly this version and that commits of the writing connection reach
+// the disk.
+func (s *Store) Check(ctx context.Context) error {
+	have, want, err := s.SchemaVersion(ctx)
+	switch {
+	case err != nil:
+		return err
+	case have < want:
+		return schema.WithKind(schema.Permanent, fmt.Errorf("%w: it has version %d, this program needs %d", schema.ErrNotMigrated, have, want))
+	case have > want:
+		return schema.WithKind(schema.Permanent, fmt.Errorf("%w: it has version %d, this program knows %d", schema.ErrSchemaTooNew, have, want))
+	}
+	var mode string
+	var level int
+	if err := s.write.QueryRowContext(ctx, "PRAGMA journal_mode").Scan(&mode); err != nil {
+		return wrap("read journal mode", err)
+	}
+	if err := s.write.QueryRowContext(ctx, "PRAGMA synchronous").Scan(&level); err != nil {
+		return wrap("read synchronous", err)
+	}
+	const full = 2
+	switch {
+	case mode != "wal":
+		return schema.WithKind(schema.Permanent, fmt.Errorf("the writing connection has journal_mode=%s, it must be wal", mode))
+	case level < full:
+		return schema.WithKind(schema.Permanent, fmt.Errorf("the writing connection has synchronous=%d, it must be FULL (%d)", level, full))
+	}
+	return nil
+}
+
+// Info returns what the database says about its outbox. An SQLite file is not bound to a place: a copy that forwards to
+// the same streams is found by its cursor, which names an owner that this file never had.
+func (s *Store) Info(ctx context.Context) (schema.OutboxInfo, error) {
+	info := schema.OutboxInfo{Bound: true}
+	var jobsGen, jobsShards, eventsGen, eventsShards int
+	err := s.read.QueryRowContext(ctx, `SELECT outbox_id, max_payload, jobs_generation, jobs_shards, events_generation, events_shards
+		FROM millbridge_meta`).Scan(&info.ID, &info.MaxPayload, &jobsGen, &jobsShards, &eventsGen, &eventsShards)
+	info.Generation = map[schema.Stream]int{schema.Jobs: jobsGen, schema.Events: eventsGen}
+	info.Shards = map[schema.Stream]int{schema.Jobs: jobsShards, schema.Events: eventsShards}
+	return info, wrap("read outbox info", err)
+}

@@ -1,0 +1,131 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"github.com/millbridge/millbridge/schema"
+)
+
+// Tend does the upkeep of the outbox: it moves scheduled messages that became due, moves rows behind the parked row of
+// their ordering key, and forgets old idempotency keys, handled inbox records and owners. Each step touches at most
+// limit rows in a transaction of its own, and none is begun when there is nothing to do.
+func (s *Store) Tend(ctx context.Context, limit int) (schema.TendResult, error) {
+	if limit <= 0 {
+		limit = schema.MaxBatchRows
+	}
+	var res schema.TendResult
+	var err error
+	if res.Moved, err = s.tendDue(ctx, limit); err != nil {
+		return res, err
+	}
+	if res.Parked, err = s.tendFollowers(ctx, limit); err != nil {
+		return res, err
+	}
+	for _, purge := range s.purges(limit) {
+		if err := s.tendPurge(ctx, purge); err != nil {
+			return res, err
+		}
+	}
+	res.NextDue, err = s.nextDue(ctx)
+	return res, err
+}
+
+// tendDue moves due messages in the order of their times.
+func (s *Store) tendDue(ctx context.Context, limit int) (int, error) {
+	due, err := s.exists(ctx, "SELECT 1 FROM millbridge_scheduled WHERE due_at <= ?", s.now())
+	if err != nil || !due {
+		return 0, wrap("look for due messages", err)
+	}
+	moved := 0
+	err = s.update(ctx, "move due messages", func(tx *sql.Tx) error {
+		seqs, err := collect(ctx, tx, scanSeq, "SELECT seq FROM millbridge_scheduled WHERE due_at <= ? ORDER BY due_at, seq LIMIT ?", s.now(), limit)
+		if err != nil {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, "INSERT INTO millbridge_outbox ("+rowColumns+") SELECT "+rowColumns+` FROM millbridge_scheduled
+			WHERE seq IN (SELECT value FROM json_each(?)) ORDER BY due_at, seq`, list(seqs)); err != nil {
+			return err
+		}
+		moved, err = affected(ctx, tx, "DELETE FROM millbridge_scheduled WHERE seq IN (SELECT value FROM json_each(?))", list(seqs))
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	return moved, nil
+}
+
+func (s *Store) tendFollowers(ctx context.Context, limit int) (int, error) {
+	found, err := s.exists(ctx, followers)
+	if err != nil || !found {
+		return 0, wrap("look for rows behind parked ones", err)
+	}
+	parked := 0
+	err = s.update(ctx, "park rows behind parked ones", func(tx *sql.Tx) error {
+		var err error
+		parked, err = s.parkFollowers(ctx, tx, limit)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	return parked, nil
+}
+
+// A purge deletes rows that nobody needs any more.
+type purge struct {
+	what  string
+	find  string // selects the keys of the rows
+	table string
+	key   string
+	args  []any
+}
+
+func (s *Store) purges(limit int) []purge {
+	now := s.now()
+	return []purge{
+		{
+			"idempotency keys", "SELECT key_hash FROM millbridge_keys WHERE used_at < ? LIMIT ?",
+			"millbridge_keys", "key_hash", []any{now - s.opts.KeepKeys.Nanoseconds(), limit},
+		},
+		{
+			"inbox records", "SELECT key_hash FROM millbridge_inbox WHERE state <> 'dead' AND updated_at < ? AND lease_until < ? LIMIT ?",
+			"millbridge_inbox", "key_hash", []any{now - s.opts.KeepInbox.Nanoseconds(), now, limit},
+		},
+		{
+			"owners", `SELECT o.number FROM millbridge_shards AS s
+				JOIN millbridge_owners AS l ON l.stream = s.stream AND l.generation = s.generation AND l.shard = s.shard AND l.token = s.ledger_owner
+				JOIN millbridge_owners AS o ON o.stream = s.stream AND o.generation = s.generation AND o.shard = s.shard AND o.number < l.number LIMIT ?`,
+			"millbridge_owners", "number", []any{limit},
+		},
+	}
+}
+
+func (s *Store) tendPurge(ctx context.Context, p purge) error {
+	found, err := s.exists(ctx, p.find, p.args...)
+	if err != nil || !found {
+		return wrap("look for old "+p.what, err)
+	}
+	return s.update(ctx, "purge old "+p.what, func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, "DELETE FROM "+p.table+" WHERE "+p.key+" IN ("+p.find+")", p.args...)
+		return err
+	})
+}
+
+// exists asks a reading connection, so that an idle Tend writes nothing.
+func (s *Store) exists(ctx context.Context, query string, args ...any) (bool, error) {
+	var yes bool
+	err := s.read.QueryRowContext(ctx, "SELECT EXISTS ("+query+")", args...).Scan(&yes)
+	return yes, err
+}
+
+func (s *Store) nextDue(ctx context.Context) (time.Duration, error) {
+	var due sql.NullInt64
+	err := s.read.QueryRowContext(ctx, "SELECT min(due_at) FROM millbridge_scheduled").Scan(&due)
+	if err != nil || !due.Valid {
+		return 0, wrap("look for the next due message", err)
+	}
+	return time.Duration(max(due.Int64-s.now(), 1)), nil // 0 would say that there is none
+}
