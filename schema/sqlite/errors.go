@@ -3,6 +3,7 @@ package sqlite
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/millbridge/millbridge/schema"
 )
@@ -26,13 +27,22 @@ func isBusy(err error) bool {
 
 // wrap says what was being done and marks a busy database as a transaction to be run again.
 func wrap(what string, err error) error {
-	switch {
-	case err == nil:
+	if err == nil {
 		return nil
-	case isBusy(err) && !errors.Is(err, schema.ErrRetryTransaction):
+	}
+	if isBusy(err) && !errors.Is(err, schema.ErrRetryTransaction) {
 		return schema.WithKind(schema.Temporary, fmt.Errorf("%s: %w: %w", what, schema.ErrRetryTransaction, err))
 	}
+	if isMissing(err) && !errors.Is(err, schema.ErrNotMigrated) {
+		return schema.WithKind(schema.Permanent, fmt.Errorf("%s: %w: %w", what, schema.ErrNotMigrated, err))
+	}
 	return fmt.Errorf("%s: %w", what, err)
+}
+
+// isMissing reports whether err says that a table or column of ours is not there. SQLite has no code for that.
+func isMissing(err error) bool {
+	text := err.Error()
+	return strings.Contains(text, "no such table: millbridge_") || strings.Contains(text, "no such column:")
 }
 
 // leaseLost says that somebody else owns what was to be written.

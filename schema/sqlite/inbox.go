@@ -3,7 +3,6 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"time"
 
 	"github.com/millbridge/millbridge/schema"
@@ -64,7 +63,7 @@ func (r record) decide(run schema.Run, now int64) (schema.Claim, record) {
 		next := fresh(run)
 		next.LastError = r.LastError // its history
 		return schema.ClaimRun, next
-	case r.State == schema.InboxDone, r.State == schema.InboxDead && !sameMessage:
+	case r.State == schema.InboxDone, r.State == schema.InboxDropped, r.State == schema.InboxDead && !sameMessage:
 		return schema.ClaimDone, r
 	case r.State == schema.InboxDead:
 		return schema.ClaimDead, r
@@ -102,7 +101,11 @@ func (s *Store) claim(ctx context.Context, tx *sql.Tx, run schema.Run, state sch
 	}
 	claim, rec := old.decide(run, now)
 	if claim != schema.ClaimRun {
-		return schema.ClaimResult{Claim: claim, Record: rec.InboxRecord}, nil
+		res := schema.ClaimResult{Claim: claim, Record: rec.InboxRecord}
+		if claim == schema.ClaimBusy {
+			res.Wait = time.Duration(rec.leaseUntil - now)
+		}
+		return res, nil
 	}
 	mark(&rec)
 	if err := updateRecord(ctx, tx, run.Key.Hash(), rec, state, now); err != nil {
@@ -280,9 +283,6 @@ func (s *Store) shown(r record) schema.InboxRecord {
 	return r.InboxRecord
 }
 
-// errNoReplay ends a reset that somebody else has done before.
-var errNoReplay = errors.New("not dead at this replay number")
-
 // ResetForReplay prepares the record of a dead letter for its next delivery, in the transaction that publishes the
 // replay: a fresh budget of attempts and the replay number from+1. It is false if the key is not dead at replay number
 // from, which means that somebody was quicker. A key that was never handled here gets a record.
@@ -297,6 +297,20 @@ func (s *Store) ResetForReplay(ctx context.Context, tx *sql.Tx, key schema.Inbox
 	rec := record{InboxRecord: schema.InboxRecord{Key: key, Replay: from + 1}}
 	written, err := insertRecord(ctx, tx, hash, rec, schema.InboxRunning, now)
 	return written, wrap("reset inbox for replay", err)
+}
+
+// Drop turns a key that is dead at replay number from into a dropped one, in the transaction of the operator's command.
+// It is false if somebody was quicker. A key that was never handled here gets a record.
+func (s *Store) Drop(ctx context.Context, tx *sql.Tx, key schema.InboxKey, from int) (bool, error) {
+	hash, now := key.Hash(), s.now()
+	n, err := affected(ctx, tx, `UPDATE millbridge_inbox SET state = 'dropped', updated_at = ?
+		WHERE key_hash = ? AND state = 'dead' AND replay = ?`, now, hash[:], from)
+	if err != nil || n > 0 {
+		return n > 0, wrap("drop dead letter", err)
+	}
+	rec := record{InboxRecord: schema.InboxRecord{Key: key, Replay: from}}
+	written, err := insertRecord(ctx, tx, hash, rec, schema.InboxDropped, now)
+	return written, wrap("drop dead letter", err)
 }
 
 // InboxCounts returns how many records each handler has in each state.

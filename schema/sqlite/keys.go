@@ -17,14 +17,14 @@ type usedKey struct {
 }
 
 // takeKeys takes the explicit idempotency keys of envs and returns the receipts: those whose key had been used with
-// the same content name the message that stands for it. A replay carries its message's key on purpose and takes none.
+// the same content name the message that stands for it.
 func (s *Store) takeKeys(ctx context.Context, tx *sql.Tx, envs []schema.Envelope, now int64) ([]schema.Receipt, error) {
 	receipts := make([]schema.Receipt, len(envs))
 	wanted := make(map[[32]byte]usedKey)
 	var order []usedKey
 	for i, e := range envs {
 		receipts[i].ID = e.ID
-		if e.Key == "" || e.Replay != nil {
+		if !keyed(e) {
 			continue
 		}
 		k := usedKey{hash: e.KeyHash(), body: e.BodyHash(), message: e.ID}
@@ -43,13 +43,13 @@ func (s *Store) takeKeys(ctx context.Context, tx *sql.Tx, envs []schema.Envelope
 	}
 	var reused []error
 	for i, e := range envs {
-		if e.Key == "" || e.Replay != nil {
+		if !keyed(e) {
 			continue
 		}
 		k := wanted[e.KeyHash()]
 		switch {
 		case k.body != e.BodyHash():
-			reused = append(reused, schema.WithKind(schema.Permanent, fmt.Errorf("message %s: %w by message %s", e.ID, schema.ErrKeyReused, k.message)))
+			reused = append(reused, keyReused(e.ID, k.message))
 		case k.message != e.ID:
 			receipts[i] = schema.Receipt{ID: k.message, Existing: true}
 		}
@@ -68,7 +68,7 @@ func (s *Store) takeChunk(ctx context.Context, tx *sql.Tx, keys []usedKey, now i
 	n, err := affected(ctx, tx, `INSERT INTO millbridge_keys (key_hash, message_id, body_hash, used_at)
 		VALUES (?,?,?,?)`+strings.Repeat(",(?,?,?,?)", len(keys)-1)+`
 		ON CONFLICT (key_hash) DO UPDATE SET message_id = excluded.message_id, body_hash = excluded.body_hash, used_at = excluded.used_at
-		WHERE used_at < ?`, append(args, now-s.opts.KeepKeys.Nanoseconds())...)
+		WHERE used_at < ?`, append(args, now-s.opts.Keep.Nanoseconds())...)
 	if err != nil || n == len(keys) {
 		return err
 	}
@@ -86,4 +86,14 @@ func (s *Store) takeChunk(ctx context.Context, tx *sql.Tx, keys []usedKey, now i
 		wanted[k.hash] = k
 	}
 	return err
+}
+
+// keyed reports whether e takes an explicit idempotency key. A replay has its message's key on purpose and takes none.
+func keyed(e schema.Envelope) bool { return e.Key != "" && e.Replay == nil }
+
+func keyReused(id, by string) error {
+	fault := &schema.ValidationError{ID: id, Faults: []schema.Fault{{
+		Field: "key", Reason: "was used by message " + by + " with other content",
+	}}}
+	return fmt.Errorf("%w: %w", schema.ErrKeyReused, fault)
 }

@@ -23,8 +23,8 @@ func (s *Store) Cancel(ctx context.Context, tx *sql.Tx, id string) error {
 	}
 	for _, r := range rows {
 		e, err := r.Envelope()
-		if err != nil || e.Key == "" {
-			continue // no explicit key that we could know
+		if err != nil || !keyed(e) {
+			continue // no key that we could know
 		}
 		hash := e.KeyHash()
 		if _, err := tx.ExecContext(ctx, "DELETE FROM millbridge_keys WHERE key_hash = ? AND message_id = ?", hash[:], e.ID); err != nil {

@@ -13,34 +13,30 @@ import (
 	"github.com/millbridge/millbridge/schema"
 )
 
-// Options of a [Store]. The zero value is ready to use.
+// DefaultKeep is how long idempotency keys and finished inbox rows are kept unless [Options] say otherwise.
+const DefaultKeep = 30 * 24 * time.Hour
+
+// Options are the rarely changed settings of a [Store]. The zero value works.
 type Options struct {
-	Logger *slog.Logger     // nil: no logging
-	Now    func() time.Time // the database's clock; nil: time.Now
-
-	// KeepKeys is how long explicit idempotency keys are remembered. 0 means 30 days; it is never less than KeepInbox.
-	KeepKeys time.Duration
-	// KeepInbox is how long the inbox remembers handled keys after they were last touched. 0 means 30 days. It must be
-	// longer than a message can stay in its stream or come back by replay. Records of dead letters stay.
-	KeepInbox time.Duration
+	// Logger gets what the store does on its own. Default: nothing is logged.
+	Logger *slog.Logger
+	// Keep is how long idempotency keys and finished inbox rows are kept. It must be longer than a message can take
+	// from its publishing to its last redelivery or replay. Default: [DefaultKeep].
+	Keep time.Duration
+	// Now is the database's clock. Default: the machine's.
+	Now func() time.Time
 }
-
-const defaultKeep = 30 * 24 * time.Hour
 
 func (o Options) withDefaults() Options {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	if o.Keep <= 0 {
+		o.Keep = DefaultKeep
+	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if o.KeepInbox <= 0 {
-		o.KeepInbox = defaultKeep
-	}
-	if o.KeepKeys <= 0 {
-		o.KeepKeys = defaultKeep
-	}
-	o.KeepKeys = max(o.KeepKeys, o.KeepInbox)
 	return o
 }
 

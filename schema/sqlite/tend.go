@@ -88,11 +88,11 @@ func (s *Store) purges(limit int) []purge {
 	return []purge{
 		{
 			"idempotency keys", "SELECT key_hash FROM millbridge_keys WHERE used_at < ? LIMIT ?",
-			"millbridge_keys", "key_hash", []any{now - s.opts.KeepKeys.Nanoseconds(), limit},
+			"millbridge_keys", "key_hash", []any{now - s.opts.Keep.Nanoseconds(), limit},
 		},
 		{
 			"inbox records", "SELECT key_hash FROM millbridge_inbox WHERE state <> 'dead' AND updated_at < ? AND lease_until < ? LIMIT ?",
-			"millbridge_inbox", "key_hash", []any{now - s.opts.KeepInbox.Nanoseconds(), now, limit},
+			"millbridge_inbox", "key_hash", []any{now - s.opts.Keep.Nanoseconds(), now, limit},
 		},
 		{
 			"owners", `SELECT o.number FROM millbridge_shards AS s
