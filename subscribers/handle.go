@@ -58,7 +58,7 @@ func (s *subscription) handle(m *nats.Msg) {
 		case <-abandon:
 			cancel(errCloseTimeout)
 			abandon = nil
-		case <-s.gone:
+		case <-s.life.Done():
 			s.unfinished.Add(1)
 			return
 		}
@@ -125,7 +125,7 @@ var errTooLate = errors.New("its ack wait has passed")
 // settle tells the server the outcome and tries again while the message is still this run's, since a connection that
 // is away for a moment is no reason to do the work twice.
 func (h *handling) settle(tell func(context.Context) error) error {
-	ctx, cancel := context.WithDeadlineCause(context.Background(), h.alive.Add(h.cfg.AckWait), errTooLate)
+	ctx, cancel := context.WithDeadlineCause(h.life, h.alive.Add(h.cfg.AckWait), errTooLate)
 	defer cancel()
 	for {
 		if ctx.Err() != nil {
@@ -141,9 +141,6 @@ func (h *handling) settle(tell func(context.Context) error) error {
 		case <-ctx.Done():
 			again.Stop()
 			return errors.Join(context.Cause(ctx), err)
-		case <-h.gone:
-			again.Stop()
-			return err
 		}
 	}
 }

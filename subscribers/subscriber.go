@@ -26,8 +26,9 @@ type Subscriber struct {
 	js  jetstream.JetStream
 	cfg Config
 
-	abandon    chan struct{} // closed when Close's limit has passed: contexts end
-	gone       chan struct{} // closed when nobody waits for handlers any more
+	life       context.Context // ends when nobody waits for handlers any more
+	end        context.CancelFunc
+	abandon    chan struct{} // closed when Close's limit has passed: the messages' contexts end
 	done       chan struct{} // closed when Close has finished
 	unfinished atomic.Int64
 
@@ -49,10 +50,12 @@ func New(js jetstream.JetStream, cfg Config) (*Subscriber, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, schema.WithKind(schema.Permanent, fmt.Errorf("subscriber: %w", err))
 	}
-	return &Subscriber{
+	s := &Subscriber{
 		js: js, cfg: cfg.withDefaults(), subs: make(map[*subscription]struct{}),
-		abandon: make(chan struct{}), gone: make(chan struct{}), done: make(chan struct{}),
-	}, nil
+		abandon: make(chan struct{}), done: make(chan struct{}),
+	}
+	s.life, s.end = context.WithCancel(context.Background())
+	return s, nil
 }
 
 // Subscribe hands out the messages of topic's consumer until ctx ends or the subscriber is closed; then the channel is
@@ -141,7 +144,7 @@ func (s *Subscriber) Close() error {
 		close(s.abandon)
 		within(settled, closeGrace)
 	}
-	close(s.gone)
+	s.end()
 	<-settled
 	if n := s.Unfinished(); n > 0 {
 		s.cfg.Logger.Warn("closed with messages that were still being handled", "stream", s.cfg.Stream, "unfinished", n)

@@ -1,0 +1,13 @@
+package subscribers_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/millbridge/millbridge/internal/testkit/pubsubtest"
+)
+
+func TestMain(m *testing.M) {
+	pubsubtest.Main()
+	os.Exit(m.Run())
+}
