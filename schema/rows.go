@@ -191,7 +191,7 @@ const (
 	ClaimRun        Claim = iota // handle it
 	ClaimDone                    // already handled: ack
 	ClaimDead                    // given up before: make sure the dead letter is there, then ack
-	ClaimBusy                    // another run holds the key: try again soon, costs no attempt
+	ClaimBusy                    // another run holds the key, or its next attempt is not due: costs no attempt
 	ClaimReused                  // the key belongs to other content: dead-letter this message
 	ClaimSuperseded              // a later replay has taken over: ack
 )
@@ -219,7 +219,8 @@ type ClaimResult struct {
 	Wait   time.Duration // ClaimBusy: until the lease or the wait for the next attempt ends, by the database's clock; 0 if unknown
 }
 
-// A Failure is recorded when a handler has failed or a verdict was reached.
+// A Failure is recorded when a handler has failed or a verdict was reached. Recording the one of a delivery again, because
+// the answer of the first call was lost, changes nothing.
 type Failure struct {
 	Reason     string // one line
 	Attempted  bool   // the handler ran: counts as an attempt

@@ -48,6 +48,17 @@ func (r record) heldByOther(owner string, now int64) bool {
 	return r.State == schema.InboxRunning && r.LeaseOwner != "" && r.LeaseOwner != owner && r.leaseUntil > now
 }
 
+// waits reports whether the next attempt is not due yet. The broker may hand a message out before that when it has not
+// heard of the wait.
+func (r record) waits(now int64) bool {
+	return r.State == schema.InboxRunning && nanos(r.NextTry) > now
+}
+
+// wait is how long a busy key stays so at least.
+func (r record) wait(now int64) time.Duration {
+	return time.Duration(max(r.leaseUntil, nanos(r.NextTry)) - now)
+}
+
 // decide answers a run by the record of its key and, when it may run, makes the record the run's.
 func (r record) decide(run schema.Run, now int64) (schema.Claim, record) {
 	anyBody := r.BodyHash == [32]byte{} // made by a replay of a message that was never handled here
@@ -57,7 +68,7 @@ func (r record) decide(run schema.Run, now int64) (schema.Claim, record) {
 		return schema.ClaimReused, r
 	case run.Replay < r.Replay:
 		return schema.ClaimSuperseded, r
-	case r.heldByOther(run.Owner, now):
+	case r.heldByOther(run.Owner, now), r.waits(now):
 		return schema.ClaimBusy, r
 	case run.Replay > r.Replay:
 		next := fresh(run)
@@ -103,7 +114,7 @@ func (s *Store) claim(ctx context.Context, tx *sql.Tx, run schema.Run, state sch
 	if claim != schema.ClaimRun {
 		res := schema.ClaimResult{Claim: claim, Record: rec.InboxRecord}
 		if claim == schema.ClaimBusy {
-			res.Wait = time.Duration(rec.leaseUntil - now)
+			res.Wait = rec.wait(now)
 		}
 		return res, nil
 	}
@@ -195,6 +206,9 @@ func (s *Store) Fail(ctx context.Context, run schema.Run, f schema.Failure) (sch
 		if err != nil {
 			return err
 		}
+		if rec = old; old.recorded(run, f) {
+			return nil
+		}
 		var claim schema.Claim
 		if claim, rec = old.decide(run, now); claim != schema.ClaimRun {
 			return leaseLost()
@@ -206,6 +220,12 @@ func (s *Store) Fail(ctx context.Context, run schema.Run, f schema.Failure) (sch
 		return schema.InboxRecord{}, err
 	}
 	return rec.InboxRecord, nil
+}
+
+// recorded reports whether this failure of this delivery is in the record already: the answer of the first call was lost.
+func (r record) recorded(run schema.Run, f schema.Failure) bool {
+	return r.State == schema.InboxRunning && !f.Dead && r.LeaseOwner == "" && r.Deliveries == f.Deliveries &&
+		r.MessageID == run.MessageID && r.Replay == run.Replay && !r.NextTry.IsZero()
 }
 
 // fail enters a failure into the record.
