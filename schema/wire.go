@@ -49,11 +49,6 @@ func EncodeHeader(e Envelope) []byte {
 		b = append(b, value...)
 		b = append(b, "\r\n"...)
 	}
-	coded := func(name, value string) {
-		if value != "" {
-			line(name, percentEncode(value, unsafeInCloudEvents))
-		}
-	}
 	plain := func(name, value string) {
 		if value != "" {
 			line(name, value)
@@ -61,24 +56,13 @@ func EncodeHeader(e Envelope) []byte {
 	}
 	line(HeaderID, e.ID)
 	line(HeaderVersion, WireVersion)
-	line(HeaderSpecVersion, "1.0")
-	line(HeaderCEID, e.ID)
-	coded(HeaderType, e.Type())
-	if !e.Time.IsZero() {
-		line(HeaderTime, e.Time.UTC().Format(time.RFC3339Nano))
-	}
-	coded(HeaderContentType, e.ContentType)
-	coded(HeaderKey, e.IdempotencyKey())
-	coded(HeaderOrderingKey, e.OrderingKey)
-	coded(HeaderTenant, e.Tenant)
-	coded(HeaderActor, e.Actor)
-	coded(HeaderRequestID, e.RequestID)
+	e.cloudEvent(line)
 	plain(HeaderTraceParent, e.TraceParent)
 	plain(HeaderTraceState, e.TraceState)
 	if r := e.Replay; r != nil {
 		line(HeaderReplayOf, r.Of)
 		line(HeaderReplay, strconv.Itoa(r.Number))
-		coded(HeaderReplaySource, e.Source)
+		plain(HeaderReplaySource, percentEncode(e.Source, unsafeInCloudEvents))
 	}
 	var encoded []string
 	for _, k := range sortedKeys(e.Metadata) {
@@ -93,6 +77,38 @@ func EncodeHeader(e Envelope) []byte {
 		line(HeaderEncoded, strings.Join(encoded, " "))
 	}
 	return b
+}
+
+// CloudEvent returns e's CloudEvents attributes as headers in binary mode, the source included, as the bindings for
+// NATS and HTTP write them.
+func CloudEvent(e Envelope) map[string]string {
+	attributes := make(map[string]string, 12)
+	if e.Source != "" {
+		attributes[HeaderSource] = percentEncode(e.Source, unsafeInCloudEvents)
+	}
+	e.cloudEvent(func(name, value string) { attributes[name] = value })
+	return attributes
+}
+
+// cloudEvent calls attribute for each CloudEvents attribute but the source, in a fixed order.
+func (e Envelope) cloudEvent(attribute func(header, value string)) {
+	coded := func(name, value string) {
+		if value != "" {
+			attribute(name, percentEncode(value, unsafeInCloudEvents))
+		}
+	}
+	attribute(HeaderSpecVersion, "1.0")
+	attribute(HeaderCEID, e.ID)
+	coded(HeaderType, e.Type())
+	if !e.Time.IsZero() {
+		attribute(HeaderTime, e.Time.UTC().Format(time.RFC3339Nano))
+	}
+	coded(HeaderContentType, e.ContentType)
+	coded(HeaderKey, e.IdempotencyKey())
+	coded(HeaderOrderingKey, e.OrderingKey)
+	coded(HeaderTenant, e.Tenant)
+	coded(HeaderActor, e.Actor)
+	coded(HeaderRequestID, e.RequestID)
 }
 
 // ParseHeader reads a block written by [EncodeHeader] into the map that NATS clients use.

@@ -2,6 +2,7 @@ package schema_test
 
 import (
 	"errors"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -146,5 +147,18 @@ func TestDecode_keeps_unreadable_codes_as_they_are(t *testing.T) {
 		if err != nil || e.Tenant != want {
 			t.Errorf("tenant %q was read as %q, %v; want %q", in, e.Tenant, err, want)
 		}
+	}
+}
+
+func TestCloudEvent(t *testing.T) {
+	t.Parallel()
+	e := schema.NewEvent("order.paid", nil, schema.WithID("x"), schema.WithPublic(), schema.WithTenant("a b"), schema.WithContentType("text/xml"))
+	e.Source = "/shop é"
+	want := map[string]string{
+		"ce-specversion": "1.0", "ce-id": "x", "ce-source": "/shop%20%C3%A9", "ce-type": "event.public.order.paid",
+		"ce-datacontenttype": "text/xml", "ce-idempotencykey": "x", "ce-tenant": "a%20b",
+	}
+	if got := schema.CloudEvent(e); !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
