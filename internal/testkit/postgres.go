@@ -19,10 +19,6 @@ import (
 	"github.com/millbridge/millbridge/internal/testkit/pgserver"
 )
 
-// PostgresVar names the environment variable with the URL of a PostgreSQL server to test on, as a user who may create
-// databases.
-const PostgresVar = "MILLBRIDGE_TEST_POSTGRES_URL"
-
 const (
 	// databasePrefix starts the name of every database made here; after it comes the time, so that what a killed run
 	// has left on a shared server can be told from what is in use.
@@ -126,19 +122,19 @@ type backend struct {
 }
 
 var postgresBackend = sync.OnceValues(func() (*backend, error) {
-	if given := os.Getenv(PostgresVar); given != "" {
+	if given := os.Getenv(pgserver.URLVar); given != "" {
 		if !strings.HasPrefix(given, "postgres://") && !strings.HasPrefix(given, "postgresql://") {
-			return nil, fmt.Errorf("%s must be a postgres:// URL", PostgresVar)
+			return nil, fmt.Errorf("%s must be a postgres:// URL", pgserver.URLVar)
 		}
 		return &backend{admin: given}, dropStale(given)
 	}
 	server, err := pgserver.Start()
 	if errors.Is(err, pgserver.ErrNoBinaries) {
 		return nil, fmt.Errorf("%w\ninstall PostgreSQL (Debian: apt-get install postgresql), set %s to the URL of a server, "+
-			"or run the tests with: go run ./internal/testrun", err, PostgresVar)
+			"or run the tests with: go run ./internal/testrun", err, pgserver.URLVar)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w\nor set %s to the URL of a server", err, PostgresVar)
+		return nil, fmt.Errorf("%w\nor set %s to the URL of a server", err, pgserver.URLVar)
 	}
 	return &backend{admin: server.URL(), throwaway: server}, nil
 })
@@ -149,7 +145,7 @@ func dropStale(admin string) error {
 	defer cancel()
 	conn, err := pgx.Connect(ctx, admin)
 	if err != nil {
-		return fmt.Errorf("connect to the server that %s names: %w", PostgresVar, err)
+		return fmt.Errorf("connect to the server that %s names: %w", pgserver.URLVar, err)
 	}
 	defer conn.Close(ctx)
 	rows, err := conn.Query(ctx, "SELECT datname FROM pg_database WHERE starts_with(datname, $1)", databasePrefix)

@@ -10,6 +10,10 @@ import (
 	"strconv"
 )
 
+// URLVar names the environment variable with the URL of a PostgreSQL server to test on, as a user who may create
+// databases.
+const URLVar = "MILLBRIDGE_TEST_POSTGRES_URL"
+
 // MinMajor is the oldest PostgreSQL that Millbridge works with.
 const MinMajor = 14
 

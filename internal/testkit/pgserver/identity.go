@@ -5,6 +5,7 @@ package pgserver
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -33,12 +34,12 @@ func identity() (*syscall.Credential, error) {
 	return nil, errors.New("PostgreSQL does not run as root, and there is no user postgres or nobody to run it as")
 }
 
-// newDir makes a directory that the server's user owns and can enter. A temporary directory below somebody's home
-// does not do for another user, so every parent is looked at.
+// newDir makes a directory that the server's user owns and can enter and remove. A temporary directory below somebody's
+// home does not do for another user, so every parent is looked at.
 func newDir(as *syscall.Credential) (string, error) {
 	parents := []string{os.TempDir(), "/tmp", "/var/tmp"}
 	for _, parent := range parents {
-		if as != nil && !open(parent) {
+		if as != nil && !public(parent) {
 			continue
 		}
 		dir, err := os.MkdirTemp(parent, "millbridge-pg-")
@@ -56,15 +57,15 @@ func newDir(as *syscall.Credential) (string, error) {
 	return "", fmt.Errorf("no temporary directory that the server's user can enter: tried %v", parents)
 }
 
-// open says whether everybody may pass through the directory and all of its parents.
-func open(dir string) bool {
+// public says whether everybody may pass through all parents of the directory and make and remove entries in it.
+func public(dir string) bool {
 	dir, err := filepath.EvalSymlinks(dir)
 	if err != nil {
 		return false
 	}
-	for {
+	for need := fs.FileMode(0o003); ; need = 0o001 {
 		info, err := os.Stat(dir)
-		if err != nil || info.Mode().Perm()&0o001 == 0 {
+		if err != nil || info.Mode().Perm()&need != need {
 			return false
 		}
 		parent := filepath.Dir(dir)

@@ -6,6 +6,7 @@ bin=$2
 cd "$dir" || exit 1
 trap '"$bin/pg_ctl" -D "$dir/data" -m immediate stop >/dev/null 2>&1; cd /; rm -rf "$dir"' EXIT
 trap 'exit 1' HUP INT TERM
+trap '' PIPE # nobody may be left to hear the answer
 if {
 	"$bin/initdb" -D data -U postgres -E UTF8 --locale=C --no-sync -A scram-sha-256 --pwfile=password &&
 		cat settings.conf >>data/postgresql.conf &&

@@ -97,6 +97,48 @@ func TestStart_server_ends_when_its_owner_is_killed(t *testing.T) {
 	}
 }
 
+func TestStart_leaves_nothing_when_its_owner_is_killed_meanwhile(t *testing.T) {
+	t.Parallel()
+	for _, after := range []time.Duration{20 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond, 1200 * time.Millisecond} {
+		t.Run(after.String(), func(t *testing.T) {
+			t.Parallel()
+			// Not t.TempDir, which the server's user cannot enter.
+			dir, err := os.MkdirTemp("", "millbridge-pgserver-test-")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { os.RemoveAll(dir) })
+			if err := os.Chmod(dir, 0o777|os.ModeSticky); err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.Command(os.Args[0], "-test.run=^$")
+			cmd.Env = append(os.Environ(), childVar+"=1", "TMPDIR="+dir)
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			testkit.Eventually(t, 30*time.Second, func() error { return empty(dir, false) })
+			<-time.After(after)
+			if err := cmd.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			_ = cmd.Wait() // killed by us
+			testkit.Eventually(t, 30*time.Second, func() error { return empty(dir, true) })
+		})
+	}
+}
+
+// empty checks whether the directory has entries, or has none.
+func empty(dir string, want bool) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	if got := len(entries) == 0; got != want {
+		return fmt.Errorf("%s has %d entries", dir, len(entries))
+	}
+	return nil
+}
+
 // dataDir asks the server where its data is, which proves that it answers.
 func dataDir(t *testing.T, server string) string {
 	t.Helper()

@@ -1,0 +1,75 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/millbridge/millbridge/internal/testkit/pgserver"
+)
+
+const (
+	// packageTimeout is above go test's ten minutes because two cores may run it all under the race detector.
+	packageTimeout = 20 * time.Minute
+	// stopGrace is what the tests get to end after an interrupt.
+	stopGrace = 10 * time.Second
+)
+
+func goTest(ctx context.Context, race bool, url string, args []string) error {
+	full := []string{"test", "-shuffle=on", fmt.Sprintf("-timeout=%v", packageTimeout)}
+	if race {
+		full = append(full, "-race")
+	}
+	full = append(full, args...)
+	if !namesPackage(args) {
+		full = append(full, "./...")
+	}
+	fmt.Printf("testrun: go %s\n", strings.Join(full, " "))
+
+	cmd := exec.CommandContext(ctx, "go", full...)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cmd.Env = append(os.Environ(), pgserver.URLVar+"="+url)
+	if race {
+		cmd.Env = append(cmd.Env, "CGO_ENABLED=1")
+	}
+	// A group of their own, so that an interrupt reaches the test binaries as well.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
+	cmd.WaitDelay = stopGrace
+	err := cmd.Run()
+	if ctx.Err() != nil {
+		return errors.Join(errors.New("interrupted"), killGroup(cmd.Process.Pid))
+	}
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		return errors.New("some tests did not pass, see above")
+	}
+	if err != nil {
+		return fmt.Errorf("run go test: %w", err)
+	}
+	return nil
+}
+
+// killGroup ends what an interrupt has not ended.
+func killGroup(group int) error {
+	if err := syscall.Kill(-group, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return fmt.Errorf("end the tests: %w", err)
+	}
+	return nil
+}
+
+// namesPackage tells packages from flags and their values.
+func namesPackage(args []string) bool {
+	for _, arg := range args {
+		if arg == "." || strings.HasPrefix(arg, "./") || strings.HasSuffix(arg, "/...") {
+			return true
+		}
+	}
+	return false
+}
