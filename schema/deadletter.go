@@ -150,7 +150,7 @@ func (d *DeadLetter) takeBlock(size string) error {
 
 // carriable reports whether NATS clients send this header as it is: they refuse some names and trim values.
 func carriable(name string, values []string) bool {
-	return isHeaderName(name) && !slices.ContainsFunc(values, func(v string) bool {
+	return IsHeaderName(name) && !slices.ContainsFunc(values, func(v string) bool {
 		return strings.ContainsAny(v, "\r\n") || strings.Trim(v, " \t") != v
 	})
 }

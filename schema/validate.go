@@ -181,7 +181,7 @@ func (v *validator) metadata(m map[string]string) {
 		switch {
 		case k == "" || len(k) > MaxMetadataKey:
 			v.length(field, "", k, MaxMetadataKey)
-		case !isHeaderName(k):
+		case !IsHeaderName(k):
 			v.add(field, "a key must be printable ASCII without space and without any of "+notInHeaderNames)
 		case isReserved(k):
 			v.add(field, "the name is reserved")
@@ -192,7 +192,8 @@ func (v *validator) metadata(m map[string]string) {
 // notInHeaderNames are the printable characters that nats.go, as HTTP does, refuses in a header's name.
 const notInHeaderNames = `"(),/:;<=>?@[\]{}`
 
-func isHeaderName(s string) bool {
+// IsHeaderName reports whether s can be the name of a header in NATS and HTTP.
+func IsHeaderName(s string) bool {
 	return s != "" && !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(notInHeaderNames, r) })
 }
 

@@ -1,0 +1,158 @@
+package webhook
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"github.com/millbridge/millbridge/schema"
+)
+
+// A Network says which addresses may be reached, and how. Its zero value allows public addresses only.
+type Network struct {
+	// AllowPrivate also allows loopback, private (RFC 1918, unique local) and carrier-grade NAT addresses, but for those
+	// where clouds serve their metadata.
+	AllowPrivate bool
+	// AllowedNetworks are allowed whatever they are.
+	AllowedNetworks []netip.Prefix
+	// TLS is for own certificate authorities and client certificates; nil is the system's.
+	TLS *tls.Config
+	// Resolver looks up names; nil is the system's.
+	Resolver *net.Resolver
+}
+
+func (n Network) isZero() bool {
+	return !n.AllowPrivate && n.AllowedNetworks == nil && n.TLS == nil && n.Resolver == nil
+}
+
+// A Transport keeps connections to endpoints. Those with the same rules should share one; those with other rules must
+// not, because a connection that is there already is not checked again.
+type Transport struct {
+	network Network
+	http    *http.Transport
+}
+
+// NewTransport returns a transport that reaches what n allows.
+func NewTransport(n Network) *Transport {
+	dialer := &net.Dialer{
+		Timeout:        10 * time.Second, // dials may outlive the attempt they were made for
+		KeepAlive:      30 * time.Second,
+		Resolver:       n.Resolver,
+		ControlContext: n.control,
+	}
+	t := &http.Transport{ // Proxy is nil: the environment must not decide where signed requests go
+		DialContext:            dialer.DialContext,
+		TLSHandshakeTimeout:    10 * time.Second,
+		ForceAttemptHTTP2:      true,
+		MaxIdleConnsPerHost:    16,
+		MaxIdleConns:           256,
+		IdleConnTimeout:        time.Minute,
+		MaxResponseHeaderBytes: 64 << 10,
+		DisableCompression:     true, // answers are thrown away: nothing is ever unpacked
+	}
+	if n.TLS != nil {
+		t.TLSClientConfig = n.TLS.Clone()
+	}
+	return &Transport{network: n, http: t}
+}
+
+// Close closes the connections that are not in use.
+func (t *Transport) Close() { t.http.CloseIdleConnections() }
+
+// control is called with the actual address, after the look-up and before the connection.
+func (n Network) control(_ context.Context, _, address string, _ syscall.RawConn) error {
+	ap, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return &addressError{address, "unreadable"}
+	}
+	return n.check(ap.Addr())
+}
+
+// addressError reports an address that may not be reached.
+type addressError struct{ address, what string }
+
+func (e *addressError) Error() string {
+	return fmt.Sprintf("address %s is not allowed: %s", schema.OneLine(e.address), e.what)
+}
+
+func (n Network) check(addr netip.Addr) error {
+	plain := addr.WithZone("").Unmap()
+	for _, p := range n.AllowedNetworks {
+		if p.Contains(plain) || p.Contains(addr.WithZone("")) {
+			return nil
+		}
+	}
+	r := rangeOf(plain)
+	if r.class == public || r.class == private && n.AllowPrivate {
+		return nil
+	}
+	return &addressError{addr.String(), r.what}
+}
+
+type class uint8
+
+const (
+	never class = iota
+	private
+	public
+)
+
+type addressRange struct {
+	prefix netip.Prefix
+	class  class
+	what   string
+}
+
+// ranges are from the IANA registries of special-purpose addresses. The first match counts. What no line names is never
+// reached, which leaves out all of IPv6 that is not global unicast.
+var ranges = [...]addressRange{
+	// Addresses where clouds serve credentials, inside wider ranges.
+	{netip.MustParsePrefix("100.100.100.200/32"), never, "cloud metadata"},
+	{netip.MustParsePrefix("168.63.129.16/32"), never, "cloud metadata"},
+	{netip.MustParsePrefix("fd00:ec2::254/128"), never, "cloud metadata"},
+	{netip.MustParsePrefix("fd00:c1::a9fe:a9fe/128"), never, "cloud metadata"},
+	{netip.MustParsePrefix("fd20:ce::254/128"), never, "cloud metadata"},
+
+	{netip.MustParsePrefix("0.0.0.0/8"), never, "this host"},
+	{netip.MustParsePrefix("10.0.0.0/8"), private, "private"},
+	{netip.MustParsePrefix("100.64.0.0/10"), private, "carrier-grade NAT"},
+	{netip.MustParsePrefix("127.0.0.0/8"), private, "loopback"},
+	{netip.MustParsePrefix("169.254.0.0/16"), never, "link-local"},
+	{netip.MustParsePrefix("172.16.0.0/12"), private, "private"},
+	{netip.MustParsePrefix("192.0.0.0/24"), never, "reserved"},
+	{netip.MustParsePrefix("192.0.2.0/24"), never, "documentation"},
+	{netip.MustParsePrefix("192.88.99.0/24"), never, "6to4 relay"},
+	{netip.MustParsePrefix("192.168.0.0/16"), private, "private"},
+	{netip.MustParsePrefix("198.18.0.0/15"), never, "benchmarks"},
+	{netip.MustParsePrefix("198.51.100.0/24"), never, "documentation"},
+	{netip.MustParsePrefix("203.0.113.0/24"), never, "documentation"},
+	{netip.MustParsePrefix("224.0.0.0/4"), never, "multicast"},
+	{netip.MustParsePrefix("240.0.0.0/4"), never, "reserved"},
+	{netip.MustParsePrefix("0.0.0.0/0"), public, "public"},
+
+	{netip.MustParsePrefix("::1/128"), private, "loopback"},
+	{netip.MustParsePrefix("fc00::/7"), private, "unique local"},
+	{netip.MustParsePrefix("fe80::/10"), never, "link-local"},
+	{netip.MustParsePrefix("ff00::/8"), never, "multicast"},
+	{netip.MustParsePrefix("64:ff9b::/96"), never, "an IPv4 address in disguise"},
+	{netip.MustParsePrefix("64:ff9b:1::/48"), never, "an IPv4 address in disguise"},
+	{netip.MustParsePrefix("2001::/23"), never, "protocol assignments"}, // among them Teredo, which carries IPv4 addresses
+	{netip.MustParsePrefix("2001:db8::/32"), never, "documentation"},
+	{netip.MustParsePrefix("2002::/16"), never, "an IPv4 address in disguise"},
+	{netip.MustParsePrefix("3fff::/20"), never, "documentation"},
+	{netip.MustParsePrefix("2000::/3"), public, "public"},
+}
+
+func rangeOf(addr netip.Addr) addressRange {
+	for _, r := range ranges {
+		if r.prefix.Contains(addr) {
+			return r
+		}
+	}
+	return addressRange{class: never, what: "reserved"}
+}
