@@ -1,0 +1,92 @@
+package postgres
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+const (
+	observeEvery = 100 * time.Millisecond
+	maxPending   = 64
+)
+
+// A horizon finds sequences up to which nothing can be committed any more. It is shared by all readers of a process.
+//
+// It notes the sequence's last value S, and afterwards gets itself a transaction id X. Whoever has drawn a number up to
+// S had a transaction id before, so one below X. Once a snapshot shows no transaction below X in progress, the
+// numbers up to S that are not visible belong to nobody.
+type horizon struct {
+	mu       sync.Mutex
+	identity string        // of the database that the observations are about
+	reached  observation   // nothing can be committed at or below its sequence
+	pending  []observation // waiting, oldest first
+	next     time.Time     // no observation before
+	busy     bool          // one is being made
+}
+
+type observation struct {
+	seq int64 // S
+	xid int64 // X
+}
+
+func newHorizon() *horizon { return &horizon{} }
+
+// rise tells of a snapshot in which no transaction below xmin is in progress. It returns the sequence up to which that
+// snapshot shows all there is; 0 if it is older than what another reader has told of.
+func (h *horizon) rise(identity string, xmin int64) int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.identity != identity {
+		h.identity, h.reached, h.pending = identity, observation{}, nil
+	}
+	n := 0
+	for n < len(h.pending) && h.pending[n].xid <= xmin {
+		h.reached = h.pending[n]
+		n++
+	}
+	h.pending = append(h.pending[:0], h.pending[n:]...)
+	if h.reached.xid > xmin {
+		return 0
+	}
+	return h.reached.seq
+}
+
+// due reports whether it is time for an observation that could gain something; the caller must then make it.
+func (h *horizon) due(lastSeq int64, now time.Time) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	newest := h.reached.seq
+	if n := len(h.pending); n > 0 {
+		newest = h.pending[n-1].seq
+	}
+	if h.busy || lastSeq <= newest || now.Before(h.next) {
+		return false
+	}
+	h.busy, h.next = true, now.Add(observeEvery)
+	return true
+}
+
+func (h *horizon) add(identity string, o observation, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.busy = false
+	if err != nil || identity != h.identity {
+		return
+	}
+	if len(h.pending) == maxPending { // a long transaction holds all back; when it ends the newest gains most
+		h.pending = h.pending[:maxPending-1]
+	}
+	h.pending = append(h.pending, o)
+}
+
+// observe makes one observation. The CTE is read before the transaction id is drawn.
+func (s *Store) observe(ctx context.Context) error {
+	var identity string
+	var o observation
+	err := s.pool.QueryRow(ctx, `
+		WITH s AS MATERIALIZED (SELECT last_value FROM millbridge.outbox_seq)
+		SELECT s.last_value, pg_current_xact_id()::text::bigint, coalesce(`+sqlIdentity+`, '') FROM s`).Scan(&o.seq, &o.xid, &identity)
+	s.horizon.add(identity, o, err)
+	return wrap("observe the outbox's sequence", err)
+}

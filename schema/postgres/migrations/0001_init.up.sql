@@ -1,0 +1,152 @@
+-- A DBA may have created the schema for us: CREATE SCHEMA IF NOT EXISTS would still ask for the right to create one.
+DO $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = 'millbridge') THEN
+        CREATE SCHEMA millbridge;
+    END IF;
+END
+$$;
+
+CREATE TABLE millbridge.migrations (
+    version    integer     PRIMARY KEY,
+    applied_at timestamptz NOT NULL DEFAULT now()
+);
+INSERT INTO millbridge.migrations (version) VALUES (1);
+
+-- One row: what belongs to the whole outbox. The system identifier and the database's oid show a copy for what it is.
+CREATE TABLE millbridge.meta (
+    only_row          boolean PRIMARY KEY DEFAULT true CHECK (only_row),
+    outbox_id         text    NOT NULL,
+    system_id         bigint  NOT NULL,
+    database_oid      bigint  NOT NULL,
+    max_payload       integer NOT NULL DEFAULT 983040,
+    jobs_generation   integer NOT NULL DEFAULT 1,
+    jobs_shards       integer NOT NULL DEFAULT 2 CHECK (jobs_shards BETWEEN 1 AND 32),
+    events_generation integer NOT NULL DEFAULT 1,
+    events_shards     integer NOT NULL DEFAULT 2 CHECK (events_shards BETWEEN 1 AND 32)
+);
+INSERT INTO millbridge.meta (outbox_id, system_id, database_oid)
+SELECT (SELECT string_agg(substr('abcdefghijklmnopqrstuvwxyz0123456789', 1 + floor(random() * 36)::integer, 1), '')
+          FROM generate_series(1, 16)),
+       (SELECT system_identifier FROM pg_catalog.pg_control_system()),
+       (SELECT oid::bigint FROM pg_catalog.pg_database WHERE datname = current_database());
+
+-- Emptied by the server whenever it recovers from a crash, a restore or a fail-over: that is how readers notice.
+CREATE UNLOGGED TABLE millbridge.epoch (
+    only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
+    token    uuid    NOT NULL DEFAULT gen_random_uuid()
+);
+INSERT INTO millbridge.epoch DEFAULT VALUES;
+
+-- CACHE 1: with a larger one a session would draw numbers below those of commits it has seen.
+CREATE SEQUENCE millbridge.outbox_seq AS bigint CACHE 1;
+
+-- Messages that are not yet in their stream. Rows live for milliseconds; vacuum must not wait for a share of the table.
+CREATE TABLE millbridge.outbox (
+    seq        bigint      NOT NULL DEFAULT nextval('millbridge.outbox_seq'),
+    created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    order_lock bigint,
+    id         uuid        NOT NULL,
+    slot       integer     NOT NULL CHECK (slot BETWEEN 0 AND 65535),
+    stream     text        COLLATE "C" NOT NULL CHECK (stream IN ('jobs', 'events')),
+    subject    text        NOT NULL,
+    header     bytea       NOT NULL,
+    payload    bytea       NOT NULL,
+    PRIMARY KEY (stream, seq, slot, id)
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0,
+        autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 50000);
+ALTER TABLE millbridge.outbox ALTER COLUMN payload SET STORAGE EXTERNAL;
+ALTER SEQUENCE millbridge.outbox_seq OWNED BY millbridge.outbox.seq;
+CREATE INDEX outbox_order_lock ON millbridge.outbox (order_lock, seq) WHERE order_lock IS NOT NULL;
+
+CREATE TABLE millbridge.scheduled (
+    seq        bigint      GENERATED ALWAYS AS IDENTITY,
+    due_at     timestamptz NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    order_lock bigint,
+    id         uuid        NOT NULL,
+    slot       integer     NOT NULL,
+    stream     text        COLLATE "C" NOT NULL,
+    subject    text        NOT NULL,
+    header     bytea       NOT NULL,
+    payload    bytea       NOT NULL,
+    key_hash   bytea,
+    PRIMARY KEY (id, seq)
+);
+CREATE INDEX scheduled_due ON millbridge.scheduled (due_at, seq);
+
+CREATE TABLE millbridge.parked (
+    seq        bigint      NOT NULL,
+    created_at timestamptz NOT NULL,
+    parked_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    order_lock bigint,
+    id         uuid        NOT NULL,
+    slot       integer     NOT NULL,
+    behind     boolean     NOT NULL,
+    stream     text        COLLATE "C" NOT NULL,
+    subject    text        NOT NULL,
+    header     bytea       NOT NULL,
+    payload    bytea       NOT NULL,
+    reason     text        NOT NULL,
+    PRIMARY KEY (id, seq)
+);
+CREATE INDEX parked_seq ON millbridge.parked (seq);
+CREATE INDEX parked_order_lock ON millbridge.parked (order_lock, seq) WHERE order_lock IS NOT NULL;
+
+-- Explicit idempotency keys that were published. call tells keys that a call has just written from those it found.
+CREATE TABLE millbridge.keys (
+    hash       bytea       PRIMARY KEY,
+    body_hash  bytea       NOT NULL,
+    call       uuid        NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    message_id text        NOT NULL
+);
+CREATE INDEX keys_created_at ON millbridge.keys (created_at);
+
+-- Lease and ledger of each shard, and the tokens of those who owned it.
+CREATE TABLE millbridge.shards (
+    stream       text        COLLATE "C" NOT NULL,
+    generation   integer     NOT NULL,
+    shard        integer     NOT NULL,
+    owner        text        NOT NULL DEFAULT '',
+    lease_until  timestamptz NOT NULL DEFAULT '-infinity',
+    ledger_owner text        NOT NULL DEFAULT '',
+    batch        bigint      NOT NULL DEFAULT 0,
+    total        bigint      NOT NULL DEFAULT 0,
+    cursor_seq   bigint      NOT NULL DEFAULT 0,
+    updated_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (stream, generation, shard)
+) WITH (fillfactor = 50);
+INSERT INTO millbridge.shards (stream, generation, shard)
+SELECT stream, 1, shard FROM unnest(ARRAY['jobs', 'events']) AS stream, generate_series(0, 1) AS shard;
+
+CREATE TABLE millbridge.owners (
+    n           bigint      GENERATED ALWAYS AS IDENTITY,
+    stream      text        COLLATE "C" NOT NULL,
+    generation  integer     NOT NULL,
+    shard       integer     NOT NULL,
+    token       text        NOT NULL,
+    acquired_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (stream, generation, shard, token)
+);
+
+-- What has been handled, per handler and idempotency key.
+CREATE TABLE millbridge.inbox (
+    hash        bytea       PRIMARY KEY,
+    body_hash   bytea       NOT NULL,
+    updated_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    lease_until timestamptz,
+    next_try    timestamptz,
+    deliveries  bigint      NOT NULL DEFAULT 0,
+    attempts    integer     NOT NULL DEFAULT 0,
+    replay      integer     NOT NULL DEFAULT 0,
+    state       text        COLLATE "C" NOT NULL CHECK (state IN ('running', 'done', 'dead', 'dropped')),
+    handler     text        NOT NULL,
+    message_id  text        NOT NULL,
+    cause       text        NOT NULL DEFAULT '',
+    last_error  text        NOT NULL DEFAULT '',
+    owner       text
+) WITH (fillfactor = 90);
+CREATE INDEX inbox_message_id ON millbridge.inbox (message_id);
+CREATE INDEX inbox_owner ON millbridge.inbox (owner) WHERE owner IS NOT NULL;
+CREATE INDEX inbox_expiry ON millbridge.inbox (updated_at) WHERE state <> 'dead';

@@ -1,0 +1,152 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/millbridge/millbridge/schema"
+)
+
+// Park takes a row that can never be forwarded out of the outbox and keeps it whole with the reason. From then on
+// readers leave out all rows of its ordering key; whoever has read some before must forget them. The owner must have
+// the shard ([schema.ErrLeaseLost]), and the row must still wait ([schema.ErrNotFound]).
+func (s *Store) Park(ctx context.Context, p schema.ParkParams) error {
+	var mine, parked int
+	err := pgxRunner{s.pool}.run(ctx, byIndex, statement{
+		sql: `
+			WITH mine AS (
+				SELECT FROM millbridge.shards
+				 WHERE stream = $1::text AND generation = $2::integer AND shard = $3::integer AND owner = $4::text
+				   FOR UPDATE
+			), gone AS (
+				DELETE FROM millbridge.outbox
+				 WHERE stream = $1::text AND seq = $5::bigint AND id = $6::text::uuid AND EXISTS (SELECT FROM mine)
+				RETURNING *
+			), kept AS (
+				INSERT INTO millbridge.parked (seq, created_at, order_lock, id, slot, behind, stream, subject, header, payload, reason)
+				SELECT seq, created_at, order_lock, id, slot, false, stream, subject, header, payload, $7::text FROM gone
+				RETURNING 1
+			)
+			SELECT (SELECT count(*) FROM mine), (SELECT count(*) FROM kept)`,
+		args: []any{string(p.Stream), p.Generation, p.Shard, p.Owner, p.Name.Seq, p.Name.ID.String(), schema.OneLine(p.Reason)},
+		each: scan(&mine, &parked),
+	})
+	switch {
+	case err == nil && mine == 0:
+		err = leaseLost()
+	case err == nil && parked == 0:
+		err = schema.ErrNotFound
+	}
+	return wrap("park row", err)
+}
+
+// ReleaseParked puts a parked row back into the outbox, with all rows of its ordering key: in order, under the key's
+// lock and with new sequences. It returns their number.
+func (s *Store) ReleaseParked(ctx context.Context, id string) (n int, err error) {
+	err = s.InTx(ctx, func(tx pgx.Tx) error {
+		locks, err := lockParked(ctx, tx, id)
+		if err != nil {
+			return err
+		}
+		if len(locks) == 0 { // without an ordering key
+			n, err = putBack(ctx, tx, `id = $1::text::uuid`, schema.RowID(id).String())
+			return err
+		}
+		n, err = putBackKeys(ctx, tx, locks)
+		return err
+	})
+	if err != nil {
+		return 0, wrap(fmt.Sprintf("release parked message %s", schema.OneLine(id)), err)
+	}
+	return n, nil
+}
+
+// DropParked deletes a parked row. Rows that were only waiting behind it go back into the outbox.
+func (s *Store) DropParked(ctx context.Context, id string) error {
+	err := s.InTx(ctx, func(tx pgx.Tx) error {
+		locks, err := lockParked(ctx, tx, id)
+		if err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, `DELETE FROM millbridge.parked WHERE id = $1::text::uuid`, schema.RowID(id).String()); err != nil {
+			return err
+		}
+		var free []int64
+		for _, lock := range locks {
+			var held bool
+			err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM millbridge.parked WHERE order_lock = $1::bigint AND NOT behind)`, lock).Scan(&held)
+			if err != nil {
+				return err
+			}
+			if !held {
+				free = append(free, lock)
+			}
+		}
+		_, err = putBackKeys(ctx, tx, free)
+		return err
+	})
+	return wrap(fmt.Sprintf("drop parked message %s", schema.OneLine(id)), err)
+}
+
+// lockParked takes the locks of the ordering keys that parked rows with this message id have.
+func lockParked(ctx context.Context, tx pgx.Tx, id string) (locks []int64, err error) {
+	rows, err := tx.Query(ctx, `SELECT DISTINCT coalesce(order_lock, 0) FROM millbridge.parked WHERE id = $1::text::uuid ORDER BY 1`,
+		schema.RowID(id).String())
+	if err != nil {
+		return nil, err
+	}
+	found, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil {
+		return nil, err
+	}
+	if len(found) == 0 {
+		return nil, schema.WithKind(schema.Permanent, schema.ErrNotFound)
+	}
+	for _, lock := range found {
+		if lock != 0 {
+			locks = append(locks, lock)
+		}
+	}
+	if len(locks) > 0 {
+		_, err = tx.Exec(ctx, sqlOrderLocks, locks)
+	}
+	return locks, err
+}
+
+// putBackKeys returns all parked rows of these ordering keys to the outbox. Rows that wait there already are parked
+// behind the others first: they came later, and a reader that has passed them by would not look at their sequences
+// again.
+func putBackKeys(ctx context.Context, tx pgx.Tx, locks []int64) (int, error) {
+	if len(locks) == 0 {
+		return 0, nil
+	}
+	if _, err := tx.Exec(ctx, sqlParkBehind, locks, len(locks)<<32); err != nil {
+		return 0, err
+	}
+	return putBack(ctx, tx, `order_lock = ANY ($1::bigint[])`, locks)
+}
+
+func putBack(ctx context.Context, tx pgx.Tx, where string, arg any) (int, error) {
+	tag, err := tx.Exec(ctx, `
+		WITH x AS MATERIALIZED (SELECT pg_current_xact_id() AS id),
+		gone AS (DELETE FROM millbridge.parked WHERE `+where+` RETURNING *)
+		INSERT INTO millbridge.outbox (seq, created_at, order_lock, id, slot, stream, subject, header, payload)
+		SELECT nextval('millbridge.outbox_seq'), r.created_at, r.order_lock, r.id, r.slot, r.stream, r.subject, r.header, r.payload
+		  FROM (SELECT gone.* FROM x, gone WHERE x.id IS NOT NULL ORDER BY gone.seq) AS r`, arg)
+	return int(tag.RowsAffected()), err
+}
+
+// sqlParkBehind moves at most $2 waiting rows of the locked ordering keys $1 behind their parked row.
+const sqlParkBehind = `
+	WITH gone AS (
+		DELETE FROM millbridge.outbox
+		 WHERE (stream, seq, slot, id) IN (
+			SELECT stream, seq, slot, id FROM millbridge.outbox WHERE order_lock = ANY ($1::bigint[])
+			 ORDER BY seq LIMIT $2::bigint)
+		RETURNING *
+	)
+	INSERT INTO millbridge.parked (seq, created_at, order_lock, id, slot, behind, stream, subject, header, payload, reason)
+	SELECT seq, created_at, order_lock, id, slot, true, stream, subject, header, payload,
+	       'waits behind a parked message of its ordering key'
+	  FROM gone`

@@ -1,0 +1,209 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/millbridge/millbridge/schema"
+)
+
+// A Reader reads one shard of the outbox. It is not safe for concurrent use.
+type Reader struct {
+	s        *Store
+	stream   string
+	from, to int // slots
+	identity string
+	floor    int64
+}
+
+// NewReader returns a reader of one of so many shards. It does no I/O.
+func (s *Store) NewReader(ref schema.ShardRef, shards int) *Reader {
+	shards = max(shards, 1)
+	r := &Reader{s: s, stream: string(ref.Stream)}
+	r.from = firstSlot(ref.Shard, shards)
+	r.to = firstSlot(ref.Shard+1, shards) - 1
+	return r
+}
+
+// firstSlot returns the lowest slot with slot*shards>>16 == shard.
+func firstSlot(shard, shards int) int { return (shard<<16 + shards - 1) / shards }
+
+// Reset makes the next read start from the beginning of the table. Call it when another owner may have worked on the
+// shard.
+func (r *Reader) Reset() { r.floor = 0 }
+
+// Read returns rows that are safe to send, by sequence: they are committed and their commits are on disk. Rows whose
+// ordering key has a parked row are left out.
+//
+// Rows at or below the floor are not looked at. The floor never passes a row that is still there or that can still be
+// committed; see [horizon].
+func (r *Reader) Read(ctx context.Context, p schema.ReadParams) ([]schema.Row, error) {
+	if p.MaxRows <= 0 {
+		p.MaxRows = schema.MaxBatchRows
+	}
+	if p.MaxBytes <= 0 {
+		p.MaxBytes = schema.MaxBatchBytes
+	}
+	for {
+		a, err := r.s.readRows(ctx, r, p)
+		if err != nil {
+			return nil, wrap("read outbox", err)
+		}
+		if a.identity == "" {
+			if err := r.s.newEpoch(ctx); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if a.identity != r.identity {
+			again := r.floor > 0
+			r.identity, r.floor = a.identity, 0
+			if again {
+				continue // the floor was another server's
+			}
+		}
+		r.raise(a, p)
+		if r.s.horizon.due(a.lastSeq, time.Now()) {
+			if err := r.s.observe(ctx); err != nil {
+				return nil, err
+			}
+		}
+		if len(a.rows) > 0 && a.flushed < a.written {
+			same, err := r.s.awaitFlush(ctx, a)
+			if err != nil {
+				return nil, err
+			}
+			if !same {
+				continue // the server has crashed: some of the rows may be gone
+			}
+		}
+		return a.rows, nil
+	}
+}
+
+func (r *Reader) raise(a answer, p schema.ReadParams) {
+	bound := r.s.horizon.rise(a.identity, a.xmin)
+	for _, seq := range p.Exclude {
+		bound = min(bound, seq-1)
+	}
+	if len(a.rows) > 0 {
+		bound = min(bound, a.rows[0].Seq-1)
+	}
+	r.floor = max(r.floor, bound)
+}
+
+// An answer is what one read statement says.
+type answer struct {
+	identity string
+	lastSeq  int64 // of the sequence
+	xmin     int64 // no transaction below is in progress
+	written  int64 // the log's end, as bytes from its beginning
+	flushed  int64
+	rows     []schema.Row
+}
+
+// sqlIdentity changes whenever what we remember of the database may be wrong: after a crash, a restart, a restore, a
+// fail-over. It is NULL while there is no epoch.
+const sqlIdentity = `concat((SELECT system_identifier FROM pg_catalog.pg_control_system()), '/',
+	left(pg_walfile_name(pg_current_wal_insert_lsn()), 8), '/', extract(epoch FROM pg_postmaster_start_time()))
+	|| '/' || (SELECT token::text FROM millbridge.epoch)`
+
+const sqlRead = `
+	WITH at AS MATERIALIZED (
+		SELECT coalesce(` + sqlIdentity + `, '') AS identity,
+		       (SELECT last_value FROM millbridge.outbox_seq) AS last_seq,
+		       pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS xmin,
+		       (pg_current_wal_flush_lsn() - '0/0'::pg_lsn)::bigint AS flushed,
+		       (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint AS written
+	), page AS (
+		SELECT o.*, octet_length(o.header) + octet_length(o.payload) AS size
+		  FROM millbridge.outbox AS o
+		 WHERE o.stream = $1::text AND o.seq > $2::bigint AND o.slot BETWEEN $3::integer AND $4::integer
+		   AND o.seq NOT IN (SELECT unnest($5::bigint[]))
+		   AND (o.order_lock IS NULL OR NOT EXISTS (SELECT FROM millbridge.parked AS p WHERE p.order_lock = o.order_lock))
+		 ORDER BY o.seq
+		 LIMIT $6::bigint
+	), sized AS (
+		SELECT page.*, sum(size) OVER (ORDER BY seq, id ROWS UNBOUNDED PRECEDING) AS total FROM page
+	)
+	SELECT at.*, r.seq, r.id, r.slot, r.subject, r.order_lock, r.header, r.payload, r.created_at
+	  FROM at LEFT JOIN sized AS r ON r.total <= $7::bigint OR r.total = r.size
+	 ORDER BY r.seq, r.id`
+
+func (s *Store) readRows(ctx context.Context, r *Reader, p schema.ReadParams) (answer, error) {
+	var a answer
+	exclude := p.Exclude
+	if exclude == nil {
+		exclude = []int64{} // NULL would exclude all
+	}
+	err := pgxRunner{s.pool}.run(ctx, byIndex, statement{
+		sql:  sqlRead,
+		args: []any{r.stream, r.floor, r.from, r.to, exclude, p.MaxRows, p.MaxBytes},
+		each: func(rows rowSet) error {
+			var seq, lock *int64
+			var slot *int32
+			var subject *string
+			var created *time.Time
+			var id *[16]byte
+			row := schema.Row{Stream: schema.Stream(r.stream)}
+			err := rows.Scan(&a.identity, &a.lastSeq, &a.xmin, &a.flushed, &a.written,
+				&seq, &id, &slot, &subject, &lock, &row.Header, &row.Payload, &created)
+			if err != nil || seq == nil {
+				return err
+			}
+			row.Seq, row.ID, row.Slot, row.Subject, row.CreatedAt = *seq, *id, uint16(*slot), *subject, *created
+			if lock != nil {
+				row.OrderLock = *lock
+			}
+			a.rows = append(a.rows, row)
+			return nil
+		},
+	})
+	return a, err
+}
+
+// newEpoch starts an epoch after the server has emptied the table.
+func (s *Store) newEpoch(ctx context.Context) error {
+	_, err := s.pool.Exec(ctx, `INSERT INTO millbridge.epoch DEFAULT VALUES ON CONFLICT (only_row) DO NOTHING`)
+	return wrap("start a new epoch", err)
+}
+
+const (
+	flushPoll  = time.Millisecond
+	flushForce = 20 * time.Millisecond
+)
+
+// awaitFlush waits until the log is on disk up to where it was when the rows were read. same is false if the server
+// has lost its memory since.
+func (s *Store) awaitFlush(ctx context.Context, a answer) (same bool, err error) {
+	start := time.Now()
+	forced := false
+	tick := time.NewTicker(flushPoll)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return false, wrap("wait for commits to be on disk", context.Cause(ctx))
+		case <-tick.C:
+		}
+		if !forced && time.Since(start) > flushForce {
+			// Nobody else flushes: a commit of our own does, and with it all that was written before.
+			err := pgxRunner{s.pool}.run(ctx, durably, statement{sql: `SELECT pg_logical_emit_message(true, 'millbridge', '')`})
+			if err != nil {
+				return false, wrap("force commits to disk", err)
+			}
+			forced = true
+		}
+		var identity *string
+		var flushed int64
+		err := s.pool.QueryRow(ctx, `SELECT `+sqlIdentity+`, (pg_current_wal_flush_lsn() - '0/0'::pg_lsn)::bigint`).Scan(&identity, &flushed)
+		switch {
+		case err != nil:
+			return false, wrap("wait for commits to be on disk", err)
+		case identity == nil || *identity != a.identity:
+			return false, nil
+		case flushed >= a.written:
+			return true, nil
+		}
+	}
+}

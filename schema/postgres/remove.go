@@ -1,0 +1,63 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/millbridge/millbridge/schema"
+)
+
+// Remove deletes exactly the named rows, which the stream is proven to have, and notes it in the shard's ledger. When
+// it returns, both are on disk. It does nothing if the ledger has this batch already (Done), and nothing but report
+// [schema.ErrLeaseLost] if the shard belongs to another owner.
+func (s *Store) Remove(ctx context.Context, p schema.RemoveParams) (schema.RemoveResult, error) {
+	seqs, ids := columns(p.Names)
+	var updated, removed int
+	shard := []any{string(p.Stream), p.Generation, p.Shard}
+	err := pgxRunner{s.pool}.run(ctx, durably, byIndex, statement{
+		sql: `
+			WITH ledger AS (
+				UPDATE millbridge.shards
+				   SET batch = $5::bigint, total = $6::bigint, cursor_seq = $7::bigint, ledger_owner = $4::text, updated_at = clock_timestamp()
+				 WHERE stream = $1::text AND generation = $2::integer AND shard = $3::integer AND owner = $4::text AND batch < $5::bigint
+				RETURNING 1
+			), gone AS (
+				DELETE FROM millbridge.outbox AS o
+				 USING unnest($8::bigint[], $9::text[]) AS n(seq, id)
+				 WHERE o.stream = $1::text AND o.seq = n.seq AND o.id = n.id::uuid AND EXISTS (SELECT FROM ledger)
+				RETURNING 1
+			)
+			SELECT (SELECT count(*) FROM ledger), (SELECT count(*) FROM gone)`,
+		args: append(shard, p.Owner, p.Batch, p.Total, int64(p.CursorSeq), seqs, ids),
+		each: scan(&updated, &removed),
+	})
+	if err != nil {
+		return schema.RemoveResult{}, wrap("remove rows", err)
+	}
+	if updated == 1 {
+		return schema.RemoveResult{Removed: removed, Vanished: len(p.Names) - removed}, nil
+	}
+	var owner string
+	var batch int64
+	err = s.pool.QueryRow(ctx, `SELECT owner, batch FROM millbridge.shards
+		WHERE stream = $1::text AND generation = $2::integer AND shard = $3::integer`, shard...).Scan(&owner, &batch)
+	switch {
+	case noRows(err):
+		err = fmt.Errorf("shard %d of %s, generation %d: %w", p.Shard, p.Stream, p.Generation, schema.ErrNotFound)
+	case err == nil && owner != p.Owner:
+		err = leaseLost()
+	case err == nil && batch < p.Batch: // it was another's when we wrote and is ours again
+		err = fmt.Errorf("the shard's owner has changed in between: %w", schema.ErrRetryTransaction)
+	}
+	return schema.RemoveResult{Done: err == nil}, wrap("remove rows", err)
+}
+
+func leaseLost() error { return schema.WithKind(schema.NotMine, schema.ErrLeaseLost) }
+
+func columns(names []schema.RowName) (seqs []int64, ids []string) {
+	seqs, ids = make([]int64, len(names)), make([]string, len(names))
+	for i, n := range names {
+		seqs[i], ids[i] = n.Seq, n.ID.String()
+	}
+	return seqs, ids
+}

@@ -1,0 +1,109 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/millbridge/millbridge/schema"
+)
+
+// Tend does the upkeep: it moves scheduled messages that are due into the outbox, moves rows behind the parked row of
+// their ordering key, and deletes what need not be kept any longer. Each step touches at most limit rows; ordering keys
+// that a writer holds are left for the next time. Any number of processes may call it: one works, for the others there
+// is nothing to do.
+func (s *Store) Tend(ctx context.Context, limit int) (schema.TendResult, error) {
+	var res schema.TendResult
+	err := s.InTx(ctx, func(tx pgx.Tx) error {
+		var alone bool
+		if err := tx.QueryRow(ctx, `SELECT pg_try_advisory_xact_lock($1::bigint)`, lockTend).Scan(&alone); err != nil {
+			return err
+		}
+		if !alone {
+			return nil
+		}
+		if err := tx.QueryRow(ctx, sqlMoveDue, limit).Scan(&res.Moved); err != nil {
+			return err
+		}
+		var err error
+		res.Parked, err = parkBehind(ctx, tx, limit)
+		return err
+	})
+	if err != nil {
+		return res, wrap("tend outbox", err)
+	}
+	if err := s.prune(ctx, limit); err != nil {
+		return res, wrap("tend outbox", err)
+	}
+	var next *int64
+	err = s.pool.QueryRow(ctx, `SELECT (extract(epoch FROM min(due_at) - clock_timestamp()) * 1000000)::bigint FROM millbridge.scheduled`).Scan(&next)
+	if err == nil && next != nil {
+		res.NextDue = max(time.Duration(*next)*time.Microsecond, time.Millisecond)
+	}
+	return res, wrap("tend outbox", err)
+}
+
+// sqlMoveDue takes rows in the order in which they are due. A key's lock is tried once, before the key's first row, so
+// that no row overtakes another of its key.
+const sqlMoveDue = `
+	WITH x AS MATERIALIZED (SELECT pg_current_xact_id() AS id),
+	due AS MATERIALIZED (
+		SELECT id, seq, due_at, order_lock FROM millbridge.scheduled
+		 WHERE due_at <= clock_timestamp() ORDER BY due_at, seq LIMIT $1::bigint FOR UPDATE SKIP LOCKED
+	), locks AS MATERIALIZED (
+		SELECT n, pg_try_advisory_xact_lock(n) AS ok FROM (SELECT DISTINCT order_lock AS n FROM due WHERE order_lock IS NOT NULL OFFSET 0) AS d
+	), gone AS (
+		DELETE FROM millbridge.scheduled AS s
+		 WHERE (s.id, s.seq) IN (SELECT due.id, due.seq FROM due LEFT JOIN locks ON locks.n = due.order_lock
+		                          WHERE due.order_lock IS NULL OR locks.ok)
+		RETURNING *
+	), moved AS (
+		INSERT INTO millbridge.outbox (seq, created_at, order_lock, id, slot, stream, subject, header, payload)
+		SELECT nextval('millbridge.outbox_seq'), r.created_at, r.order_lock, r.id, r.slot, r.stream, r.subject, r.header, r.payload
+		  FROM (SELECT gone.* FROM x, gone WHERE x.id IS NOT NULL ORDER BY gone.due_at, gone.seq) AS r
+		RETURNING 1
+	)
+	SELECT count(*) FROM moved`
+
+// parkBehind moves rows of parked ordering keys whose lock is free.
+func parkBehind(ctx context.Context, tx pgx.Tx, limit int) (int, error) {
+	rows, err := tx.Query(ctx, `
+		SELECT n FROM (
+			SELECT DISTINCT p.order_lock AS n FROM millbridge.parked AS p
+			 WHERE p.order_lock IS NOT NULL AND EXISTS (SELECT FROM millbridge.outbox AS o WHERE o.order_lock = p.order_lock)
+			 LIMIT $1::bigint) AS d
+		 WHERE pg_try_advisory_xact_lock(n)`, limit)
+	if err != nil {
+		return 0, err
+	}
+	locks, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil || len(locks) == 0 {
+		return 0, err
+	}
+	tag, err := tx.Exec(ctx, sqlParkBehind, locks, limit)
+	return int(tag.RowsAffected()), err
+}
+
+// prune deletes keys and finished inbox rows that are older than they need be, and owners older than the one that the
+// ledger names. Dead inbox rows stay as long as their dead letter can be replayed.
+func (s *Store) prune(ctx context.Context, limit int) error {
+	keep := s.keep.Microseconds()
+	return pgxRunner{s.pool}.run(ctx,
+		statement{sql: `
+			WITH old AS MATERIALIZED (
+				SELECT hash FROM millbridge.keys WHERE created_at < clock_timestamp() - $1::bigint * interval '1 microsecond'
+				 ORDER BY created_at LIMIT $2::bigint FOR UPDATE SKIP LOCKED)
+			DELETE FROM millbridge.keys AS k USING old WHERE k.hash = old.hash`, args: []any{keep, limit}},
+		statement{sql: `
+			WITH old AS MATERIALIZED (
+				SELECT hash FROM millbridge.inbox
+				 WHERE state <> 'dead' AND updated_at < clock_timestamp() - $1::bigint * interval '1 microsecond'
+				 ORDER BY updated_at LIMIT $2::bigint FOR UPDATE SKIP LOCKED)
+			DELETE FROM millbridge.inbox AS i USING old WHERE i.hash = old.hash`, args: []any{keep, limit}},
+		statement{sql: `
+			DELETE FROM millbridge.owners WHERE n IN (
+				SELECT o.n FROM millbridge.owners AS o
+				  JOIN millbridge.shards AS s USING (stream, generation, shard)
+				  JOIN millbridge.owners AS l USING (stream, generation, shard)
+				 WHERE l.token = s.ledger_owner AND o.n < l.n LIMIT $1::bigint)`, args: []any{limit}})
+}

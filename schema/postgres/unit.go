@@ -1,0 +1,36 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/millbridge/millbridge/schema"
+)
+
+// Unit runs fn in a transaction of its own, as [Store.InTx] does, for code that need not know the database.
+func (s *Store) Unit(ctx context.Context, fn func(schema.Unit) error) error {
+	return s.InTx(ctx, func(tx pgx.Tx) error { return fn(unit{s, tx}) })
+}
+
+type unit struct {
+	s  *Store
+	tx pgx.Tx
+}
+
+func (u unit) Append(ctx context.Context, envs []schema.Envelope) ([]schema.Receipt, error) {
+	return u.s.Append(ctx, u.tx, envs)
+}
+
+func (u unit) Claim(ctx context.Context, run schema.Run) (schema.ClaimResult, error) {
+	return u.s.ClaimTx(ctx, u.tx, run)
+}
+
+func (u unit) ResetForReplay(ctx context.Context, key schema.InboxKey, from int) (bool, error) {
+	return u.s.ResetForReplay(ctx, u.tx, key, from)
+}
+
+func (u unit) Drop(ctx context.Context, key schema.InboxKey, from int) (bool, error) {
+	return u.s.Drop(ctx, u.tx, key, from)
+}
+
+func (u unit) Tx() any { return u.tx }
