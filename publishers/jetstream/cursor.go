@@ -1,0 +1,60 @@
+package jetstream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/millbridge/millbridge/schema"
+)
+
+// A storedCursor is a cursor as it stands in the stream.
+type storedCursor struct {
+	schema.Cursor
+	Seq  uint64 // of the message; 0 if there is none
+	Time time.Time
+}
+
+// readCursor reads the last cursor on a subject from the stream's leader. A direct get would be answered by any
+// replica, which may not have the newest one.
+func readCursor(ctx context.Context, nc *nats.Conn, stream, subject string, timeout time.Duration) (storedCursor, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	request, err := json.Marshal(map[string]string{"last_by_subj": subject})
+	if err != nil {
+		return storedCursor{}, err
+	}
+	reply, err := nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, request)
+	if errors.Is(err, nats.ErrNoResponders) {
+		err = errNoResponders
+	}
+	if err != nil {
+		return storedCursor{}, fmt.Errorf("read cursor %s from stream %s: %w", subject, stream, err)
+	}
+	var body struct {
+		Error   *serverError `json:"error"`
+		Message struct {
+			Seq  uint64    `json:"seq"`
+			Data []byte    `json:"data"`
+			Time time.Time `json:"time"`
+		} `json:"message"`
+	}
+	if err := json.Unmarshal(reply.Data, &body); err != nil {
+		return storedCursor{}, fmt.Errorf("read cursor %s from stream %s: %w", subject, stream, err)
+	}
+	switch {
+	case body.Error != nil && body.Error.Code == codeNoMessage:
+		return storedCursor{}, nil
+	case body.Error != nil:
+		return storedCursor{}, fmt.Errorf("read cursor %s from stream %s: %w", subject, stream, body.Error)
+	}
+	c := storedCursor{Seq: body.Message.Seq, Time: body.Message.Time}
+	if c.Cursor, err = schema.DecodeCursor(body.Message.Data); err != nil {
+		return storedCursor{}, fmt.Errorf("read cursor %s from stream %s: %w", subject, stream, err)
+	}
+	return c, nil
+}

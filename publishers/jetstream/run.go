@@ -1,0 +1,293 @@
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millbridge/millbridge/schema"
+)
+
+// ErrConnectionClosed reports that the NATS connection was closed for good.
+var ErrConnectionClosed = errors.New("the NATS connection is closed")
+
+// running is what exists only while a forwarder works.
+type running struct {
+	f      *Forwarder
+	writer *writer
+	leases *leases
+
+	mu      sync.Mutex
+	checked map[schema.Stream]time.Time // when preflight last passed
+}
+
+// start prepares for work; the returned function ends it. It needs no server to be up.
+func (f *Forwarder) start(ctx context.Context) (*running, func(), error) {
+	select {
+	case f.busy <- struct{}{}:
+	case <-ctx.Done():
+		return nil, nil, context.Cause(ctx)
+	}
+	free := func() { <-f.busy }
+	if f.nc.IsClosed() {
+		free()
+		return nil, nil, ErrConnectionClosed
+	}
+	s := f.cfg.Subjects
+	w, err := newWriter(f.nc, f.cfg.AckTimeout, s.StreamName(schema.Jobs), s.StreamName(schema.Events))
+	if err != nil {
+		free()
+		return nil, nil, err
+	}
+	r := &running{f: f, writer: w, leases: newLeases(f.store, f.cfg.Lease, f.log), checked: make(map[schema.Stream]time.Time)}
+	keep, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var done sync.WaitGroup
+	done.Go(func() { r.leases.keep(keep) })
+	return r, func() {
+		stop()
+		done.Wait()
+		w.close()
+		free()
+	}, nil
+}
+
+// preflightEvery is how long a stream that was found fit is not looked at again.
+const preflightEvery = 10 * time.Second
+
+// preflight refuses a stream that would lose messages, and one whose limits are below what may be published.
+func (r *running) preflight(ctx context.Context, stream schema.Stream, info schema.OutboxInfo) error {
+	r.mu.Lock()
+	fresh := time.Since(r.checked[stream]) < preflightEvery
+	r.mu.Unlock()
+	if fresh {
+		return nil
+	}
+	if err := r.f.preflight(ctx, stream, info); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.checked[stream] = time.Now()
+	return nil
+}
+
+func (f *Forwarder) preflight(ctx context.Context, stream schema.Stream, info schema.OutboxInfo) error {
+	ctx, cancel := context.WithTimeout(ctx, f.cfg.AckTimeout)
+	defer cancel()
+	if err := checkServer(ctx, f.js); err != nil {
+		return err
+	}
+	subjects := f.cfg.Subjects
+	name := subjects.StreamName(stream)
+	found, err := f.js.Stream(ctx, name)
+	if err != nil {
+		return fmt.Errorf("look for stream %s, which takes %s: %w", name, subjects.Full(string(stream)+".>"), err)
+	}
+	want := wantedStreams(StreamsConfig{Subjects: subjects})[0]
+	if stream == schema.Events {
+		want = wantedStreams(StreamsConfig{Subjects: subjects})[1]
+	}
+	have := found.CachedInfo().Config
+	if faults := streamFaults(have, want, 0); len(faults) > 0 {
+		return &StreamError{Stream: name, Faults: faults}
+	}
+	if missing := switches(want) &^ switches(have); missing != 0 {
+		return &StreamError{Stream: name, Faults: []string{fmt.Sprintf("%v is not set", missing)}}
+	}
+	if stream == schema.Jobs {
+		if err := checkGuard(ctx, f.js, subjects); err != nil {
+			return err
+		}
+	}
+	most := f.nc.MaxPayload()
+	if have.MaxMsgSize > 0 {
+		most = min(most, int64(have.MaxMsgSize))
+	}
+	if need := int64(info.MaxPayload + schema.MaxHeaderBytes); need > most {
+		return fmt.Errorf("%w: payloads of %d bytes may be published, with headers %d, but stream %s takes messages of %d: "+
+			"raise max_payload (and max_msg_size) of the server, or lower the payload limit of the outbox", ErrStreams, info.MaxPayload, need, name, most)
+	}
+	return nil
+}
+
+// Run moves rows until ctx ends, on all shards that no other process holds. It then stops reading, waits for batches
+// under way, removes what they sent and gives the leases back. The error is nil after such a stop.
+func (f *Forwarder) Run(outer context.Context) error {
+	ctx, stop := context.WithCancelCause(outer)
+	defer stop(nil)
+	r, end, err := f.start(ctx)
+	if err != nil {
+		return fmt.Errorf("run forwarder: %w", err)
+	}
+	defer end()
+	closed := f.nc.StatusChanged(nats.CLOSED)
+	defer f.nc.RemoveStatusListener(closed)
+	nudges, err := f.nc.Subscribe(NudgeSubject(f.cfg.Subjects), func(*nats.Msg) { f.Nudge() })
+	if err != nil {
+		return fmt.Errorf("run forwarder: subscribe to nudges: %w", err)
+	}
+	defer func() { _ = nudges.Unsubscribe() }() // fails only if the connection is closed
+
+	var group sync.WaitGroup
+	group.Go(func() {
+		select {
+		case <-ctx.Done():
+		case <-closed:
+			stop(ErrConnectionClosed)
+		}
+	})
+	if err = f.loadWhenUp(ctx); err == nil {
+		group.Go(func() { f.tendLoop(ctx) })
+		for _, sh := range f.all() {
+			group.Go(func() { sh.run(ctx, r) })
+		}
+	} else {
+		stop(err)
+	}
+	group.Wait()
+	if cause := context.Cause(ctx); err == nil && errors.Is(cause, ErrConnectionClosed) {
+		err = cause
+	}
+	if err != nil && outer.Err() == nil {
+		return fmt.Errorf("run forwarder: %w", err)
+	}
+	return nil
+}
+
+// loadWhenUp loads the shards, and waits for a database that is down but not for one that needs a migration.
+func (f *Forwarder) loadWhenUp(ctx context.Context) error {
+	for failures := 1; ; failures++ {
+		err := f.load(ctx)
+		if err == nil || errors.Is(err, schema.ErrNotMigrated) || errors.Is(err, schema.ErrSchemaTooNew) {
+			return err
+		}
+		f.log.WarnContext(ctx, "forwarder waits for the database", "error", err)
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(f.backoff(failures, "load")):
+		}
+	}
+}
+
+// DrainOnce moves at most one batch per shard and returns what it did. Shards of other processes are left alone. Rows
+// that could not be sent are an error besides the tally.
+func (f *Forwarder) DrainOnce(ctx context.Context) (Tally, error) {
+	r, end, err := f.start(ctx)
+	if err != nil {
+		return Tally{}, fmt.Errorf("drain once: %w", err)
+	}
+	defer end()
+	if err := f.load(ctx); err != nil {
+		return Tally{}, fmt.Errorf("drain once: %w", err)
+	}
+	if _, err := f.store.Tend(ctx, tendLimit); err != nil {
+		return Tally{}, fmt.Errorf("drain once: tend outbox: %w", err)
+	}
+	tally, err := f.pass(ctx, r, untilOnce)
+	if err != nil {
+		return tally, fmt.Errorf("drain once: %w", err)
+	}
+	return tally, nil
+}
+
+// Drain moves rows until the outbox has none that is due and committed, or ctx ends. A shard that a crashed process
+// left is waited for, one that another process keeps moving is left to it. A stopped shard is an error.
+func (f *Forwarder) Drain(ctx context.Context) (Tally, error) {
+	r, end, err := f.start(ctx)
+	if err != nil {
+		return Tally{}, fmt.Errorf("drain: %w", err)
+	}
+	defer end()
+	var total Tally
+	if err := f.load(ctx); err != nil {
+		return total, fmt.Errorf("drain: %w", err)
+	}
+	for {
+		moved, err := f.tend(ctx)
+		if err != nil {
+			return total, fmt.Errorf("drain: %w", err)
+		}
+		tally, err := f.pass(ctx, r, untilEmpty)
+		total.add(tally)
+		switch {
+		case err != nil:
+			return total, fmt.Errorf("drain: %w", err)
+		case ctx.Err() != nil:
+			return total, fmt.Errorf("drain: %w", context.Cause(ctx))
+		case tally.Claimed == 0 && moved == 0:
+			return total, nil
+		}
+	}
+}
+
+// pass lets every shard work once, side by side.
+func (f *Forwarder) pass(ctx context.Context, r *running, mode until) (Tally, error) {
+	before := f.tally()
+	var group errgroup.Group
+	shards := f.all()
+	errs := make([]error, len(shards))
+	for i, sh := range shards {
+		group.Go(func() error {
+			errs[i] = sh.once(ctx, r, mode)
+			return nil
+		})
+	}
+	_ = group.Wait() // the errors are in errs: all of them count
+	t := f.tally()
+	t.Claimed -= before.Claimed
+	t.Sent -= before.Sent
+	t.Retried -= before.Retried
+	t.Parked -= before.Parked
+	t.Lost -= before.Lost
+	return t, errors.Join(errs...)
+}
+
+// once owns the shard for one pass.
+func (sh *shard) once(ctx context.Context, r *running, mode until) error {
+	waited := false
+	for failures := 1; ; failures++ {
+		err := sh.own(ctx, r, mode)
+		var standby *standbyError
+		var stop *StopError
+		switch {
+		case err == nil:
+			sh.enter(ctx, ShardIdle, nil)
+			return nil
+		case errors.As(err, &standby):
+			sh.enter(ctx, ShardStandby, nil)
+			if mode == untilOnce || waited {
+				return nil // its owner is alive
+			}
+			waited = true
+			sh.pause(ctx, ctx, standby.left+10*time.Millisecond)
+			continue
+		case errors.As(err, &stop):
+			sh.enter(ctx, ShardStopped, err)
+			return err
+		case schema.KindOf(err) == schema.NotMine:
+			sh.enter(ctx, ShardStandby, nil)
+			return nil
+		}
+		sh.enter(ctx, ShardWaiting, err)
+		if mode == untilOnce || ctx.Err() != nil {
+			return err
+		}
+		if !sh.pause(ctx, ctx, sh.f.backoff(failures, sh.subject)) {
+			return err
+		}
+	}
+}
+
+func (f *Forwarder) tally() Tally {
+	var t Tally
+	for _, s := range f.Status() {
+		t.add(s.Tally)
+	}
+	return t
+}

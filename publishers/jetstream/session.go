@@ -1,0 +1,233 @@
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millbridge/millbridge/schema"
+)
+
+// maxStaged is how many batches are written ahead, the one that commits included.
+const maxStaged = 3
+
+// A staged batch is sent but for its cursor, or is a single row that cannot be sent.
+type staged struct {
+	batch *batch
+	rows  []schema.RowName
+	fault error // why the only row cannot be sent
+}
+
+// A commitError reports that a batch was not confirmed.
+type commitError struct {
+	rows []schema.RowName
+	err  error
+}
+
+func (e *commitError) Error() string { return e.err.Error() }
+func (e *commitError) Unwrap() error { return e.err }
+
+// session moves rows in three overlapping stages: read and stage, commit, remove. It ends when the intake is over and
+// all that was sent is removed, or with the first error. After an error no batch is open; the rows in o.staged were
+// not confirmed, and whether the first of them are stored, only the cursor tells.
+func (o *owner) session(intake, ctx context.Context, mode until) error {
+	group, ctx := errgroup.WithContext(ctx)
+	batches := make(chan *staged, maxStaged)
+	confirmed := make(chan struct{}, 1)
+	group.Go(func() error {
+		defer close(batches)
+		return o.feed(intake, ctx, mode, batches)
+	})
+	group.Go(func() error {
+		defer close(confirmed)
+		for s := range batches {
+			if err := o.commit(ctx, s); err != nil {
+				return err
+			}
+			select {
+			case confirmed <- struct{}{}:
+			default:
+			}
+		}
+		return nil
+	})
+	group.Go(func() error { return o.removeAll(ctx, confirmed) })
+	err := group.Wait()
+	for _, s := range o.staged {
+		if s.batch != nil {
+			s.batch.abandon()
+		}
+	}
+	return err
+}
+
+// feed reads rows and stages them.
+func (o *owner) feed(intake, ctx context.Context, mode until, batches chan<- *staged) error {
+	idle, full := o.f.cfg.PollMin, true
+	for {
+		want, err := o.awaitRoom(intake, ctx, full)
+		if want == 0 {
+			return err
+		}
+		rows, err := o.reader.Read(ctx, schema.ReadParams{Exclude: o.inFlight(), MaxRows: want, MaxBytes: schema.MaxBatchBytes})
+		switch {
+		case err != nil:
+			return fmt.Errorf("read outbox: %w", err)
+		case len(rows) > 0:
+			idle = o.f.cfg.PollMin
+			if err := o.stage(ctx, rows, batches); err != nil || mode == untilOnce {
+				return err
+			}
+		case mode != untilStopped, !o.pause(intake, ctx, idle):
+			return nil
+		default:
+			idle = min(2*idle, o.f.cfg.PollMax)
+		}
+		full = len(rows) == want
+	}
+}
+
+// awaitRoom waits until a batch may be staged and returns of how many rows; 0 means to end. Unless the outbox fills
+// whole batches nothing is staged ahead, so that the rows that come in meanwhile make one larger batch.
+func (o *owner) awaitRoom(intake, ctx context.Context, ahead bool) (int, error) {
+	for {
+		switch {
+		case ctx.Err() != nil:
+			return 0, context.Cause(ctx)
+		case intake.Err() != nil:
+			return 0, nil
+		}
+		if n := o.room(ahead); n > 0 {
+			return n, nil
+		}
+		select {
+		case <-o.changed:
+		case <-intake.Done():
+		case <-ctx.Done():
+		}
+	}
+}
+
+// room returns how many rows may be staged now.
+func (o *owner) room(ahead bool) int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.staged) >= maxStaged || len(o.staged) > 0 && !ahead {
+		return 0
+	}
+	rows := 0
+	for _, s := range o.staged {
+		if s.fault != nil {
+			return 0
+		}
+		rows += len(s.rows)
+	}
+	return min(o.m.room(len(o.staged), rows), o.limit.next)
+}
+
+// inFlight lists the sequences that are sent, or that the cursor names.
+func (o *owner) inFlight() []int64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var seqs []int64
+	for _, name := range o.m.named() {
+		seqs = append(seqs, name.Seq)
+	}
+	for _, s := range o.staged {
+		for _, name := range s.rows {
+			seqs = append(seqs, name.Seq)
+		}
+	}
+	return seqs
+}
+
+// stage sends rows as a batch that lacks its cursor. It stops before a row that cannot be sent; that row is staged
+// alone when it is the first.
+func (o *owner) stage(ctx context.Context, rows []schema.Row, batches chan<- *staged) error {
+	b, err := o.writer.begin(ctx, o.stream, o.subject)
+	if err != nil {
+		return err
+	}
+	s := &staged{batch: b, rows: make([]schema.RowName, 0, len(rows))}
+	for _, row := range rows {
+		m, err := o.enc.message(row)
+		if err == nil {
+			err = b.add(m)
+		}
+		if err == nil {
+			s.rows = append(s.rows, row.Name())
+			continue
+		}
+		var bad *rowError
+		if !errors.As(err, &bad) {
+			b.abandon()
+			return o.explain("send rows before cursor", err)
+		}
+		if len(s.rows) == 0 {
+			b.abandon()
+			s = &staged{fault: bad, rows: []schema.RowName{row.Name()}}
+		}
+		break
+	}
+	o.mu.Lock()
+	o.staged = append(o.staged, s)
+	o.mu.Unlock()
+	o.count(Tally{Claimed: len(s.rows)})
+	batches <- s // has room: no more than maxStaged are staged
+	return nil
+}
+
+// commit writes the cursor of a staged batch.
+func (o *owner) commit(ctx context.Context, s *staged) error {
+	if s.fault != nil {
+		if err := o.park(ctx, s.rows[0], s.fault); err != nil {
+			return err
+		}
+		o.unstage(s)
+		return nil
+	}
+	o.mu.Lock()
+	c, expect := o.m.next(s.rows), o.m.seq
+	o.doubt = true
+	o.mu.Unlock()
+	seq, err := s.batch.commit(ctx, c.Encode(), expect)
+	if err != nil {
+		return &commitError{rows: s.rows, err: o.explain("write cursor", err)}
+	}
+	o.mu.Lock()
+	o.doubt = false
+	o.m.stored(c, seq)
+	o.limit.sent(len(s.rows))
+	o.mu.Unlock()
+	o.unstage(s)
+	o.count(Tally{Sent: len(s.rows)})
+	return nil
+}
+
+func (o *owner) unstage(s *staged) {
+	o.mu.Lock()
+	if i := slices.Index(o.staged, s); i >= 0 {
+		o.staged = slices.Delete(o.staged, i, i+1)
+	}
+	o.mu.Unlock()
+	o.show()
+	o.signal()
+}
+
+// removeAll removes what the cursor names, until no more is confirmed.
+func (o *owner) removeAll(ctx context.Context, confirmed <-chan struct{}) error {
+	for open := true; open; {
+		if err := o.removeNamed(ctx); err != nil {
+			return err
+		}
+		select {
+		case _, open = <-confirmed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return o.removeNamed(ctx)
+}

@@ -1,0 +1,55 @@
+package jetstream
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// tendLimit bounds each step of the upkeep, so that no lock is held for long.
+const tendLimit = 500
+
+// tend moves what is due into the outbox and returns how many rows that were.
+func (f *Forwarder) tend(ctx context.Context) (moved int, err error) {
+	for {
+		res, err := f.store.Tend(ctx, tendLimit)
+		if err != nil {
+			return moved, fmt.Errorf("tend outbox: %w", err)
+		}
+		moved += res.Moved
+		if res.Moved < tendLimit {
+			return moved, nil
+		}
+	}
+}
+
+// tendLoop tends the outbox regularly and whenever a scheduled message is due.
+func (f *Forwarder) tendLoop(ctx context.Context) {
+	for failures := 0; ; {
+		wait := f.cfg.TendEvery
+		res, err := f.store.Tend(ctx, tendLimit)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			failures++
+			f.log.WarnContext(ctx, "tend outbox", "error", err)
+			wait = f.backoff(failures, "tend")
+		default:
+			failures = 0
+			if res.Moved > 0 {
+				f.Nudge()
+			}
+			if res.Moved >= tendLimit {
+				wait = 0
+			} else if res.NextDue > 0 {
+				wait = min(wait, res.NextDue)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+	}
+}
