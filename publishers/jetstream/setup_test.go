@@ -1,0 +1,164 @@
+package jetstream
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/nats-io/nats.go"
+	natsjs "github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millbridge/millbridge/internal/testkit"
+	"github.com/millbridge/millbridge/schema"
+	"github.com/millbridge/millbridge/schema/postgres"
+	"github.com/millbridge/millbridge/schema/sqlite"
+)
+
+// A database is a migrated store of either kind for a test.
+type database struct {
+	Store
+	publish func(ctx context.Context, envs ...schema.Envelope) error
+	limit   func(ctx context.Context, bytes int) error
+	parked  func(ctx context.Context, f schema.RowFilter) ([]schema.ParkedRow, error)
+	waiting func(ctx context.Context, f schema.RowFilter) ([]schema.Row, error)
+}
+
+// databases runs test on both stores.
+func databases(t *testing.T, test func(t *testing.T, open func(t *testing.T) *database)) {
+	t.Helper()
+	for name, open := range map[string]func(*testing.T) *database{"postgres": openPostgres, "sqlite": openSQLite} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, open)
+		})
+	}
+}
+
+func openPostgres(t *testing.T) *database {
+	t.Helper()
+	s := postgres.New(testkit.EmptyPostgres(t), postgres.Options{Logger: testkit.Logger(t)})
+	if _, _, err := s.MigrateUp(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return &database{Store: StoreOf(s), limit: s.SetMaxPayload, parked: s.ListParked, waiting: s.ListOutbox,
+		publish: func(ctx context.Context, envs ...schema.Envelope) error {
+			return s.InTx(ctx, func(tx pgx.Tx) error {
+				_, err := s.Append(ctx, tx, envs)
+				return err
+			})
+		}}
+}
+
+func openSQLite(t *testing.T) *database {
+	t.Helper()
+	write, read := testkit.SQLite(t)
+	s := sqlite.New(write, read, sqlite.Options{Logger: testkit.Logger(t)})
+	if _, _, err := s.MigrateUp(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return &database{Store: StoreOf(s), limit: s.SetMaxPayload, parked: s.ListParked, waiting: s.ListOutbox,
+		publish: func(ctx context.Context, envs ...schema.Envelope) error {
+			return s.InTx(ctx, func(tx *sql.Tx) error {
+				_, err := s.Append(ctx, tx, envs)
+				return err
+			})
+		}}
+}
+
+// mustPublish publishes in a transaction of its own.
+func (d *database) mustPublish(t *testing.T, envs ...schema.Envelope) {
+	t.Helper()
+	if err := d.publish(t.Context(), envs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A broker is a NATS server with the streams and a connection.
+type broker struct {
+	*testkit.Server
+	nc *nats.Conn
+	js natsjs.JetStream
+}
+
+func openBroker(t *testing.T) *broker {
+	t.Helper()
+	b := &broker{Server: testkit.NATS(t)}
+	b.nc = b.Conn(t)
+	b.js = testkit.JetStream(t, b.nc)
+	if err := EnsureStreams(t.Context(), b.js, StreamsConfig{Logger: testkit.Logger(t)}); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// quick are settings under which nothing takes long.
+func quick(t *testing.T) ForwarderConfig {
+	return ForwarderConfig{AckTimeout: 2 * time.Second, RetryMax: 200 * time.Millisecond, Lease: 3 * time.Second, TendEvery: 50 * time.Millisecond, Logger: testkit.Logger(t)}
+}
+
+func newForwarder(t *testing.T, d Store, nc *nats.Conn, cfg ForwarderConfig) *Forwarder {
+	t.Helper()
+	f, err := NewForwarder(d, nc, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func drain(t *testing.T, f *Forwarder) Tally {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	tally, err := f.Drain(ctx)
+	if err != nil {
+		t.Fatalf("drain: %v (tally %+v)", err, tally)
+	}
+	return tally
+}
+
+// A stored message is what a stream holds.
+type storedMsg struct {
+	seq     uint64
+	subject string
+	id      string
+	header  nats.Header
+	data    string
+}
+
+// stored reads all messages of a stream but cursors, in order.
+func stored(t *testing.T, js natsjs.JetStream, stream string) []storedMsg {
+	t.Helper()
+	s, err := js.Stream(t.Context(), stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := s.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var msgs []storedMsg
+	for seq := info.State.FirstSeq; seq <= info.State.LastSeq && info.State.Msgs > 0; seq++ {
+		m, err := s.GetMsg(t.Context(), seq)
+		if err != nil {
+			continue // removed
+		}
+		if id := m.Header.Get(schema.HeaderID); id != "" {
+			msgs = append(msgs, storedMsg{seq, m.Subject, id, m.Header, string(m.Data)})
+		}
+	}
+	return msgs
+}
+
+// jobs makes n jobs whose payloads count from first.
+func jobs(first, n int, opts ...schema.Option) []schema.Envelope {
+	envs := make([]schema.Envelope, n)
+	for i := range envs {
+		envs[i] = schema.NewJob("shop", "order.paid", fmt.Appendf(nil, "%d", first+i), opts...)
+	}
+	return envs
+}
