@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/millbridge/millbridge/internal/testkit/pgserver"
@@ -25,6 +26,8 @@ const (
 	databasePrefix = "millbridge_test_"
 	staleAfter     = 6 * time.Hour
 	adminTimeout   = time.Minute
+	// objectInUse is PostgreSQL's code for a template that somebody is still connected to. It waits five seconds itself.
+	objectInUse = "55006"
 	// closeTimeout is how long a pool waits for a connection that a test has not given back.
 	closeTimeout = 5 * time.Second
 	// poolSize is more than the default of four: tests hold transactions open on purpose.
@@ -83,7 +86,13 @@ func createDatabase(admin, name, template string) error {
 	if template != "" {
 		statement += " TEMPLATE " + template
 	}
-	return execAdmin(admin, statement)
+	// The session that migrated the template may still be on its way out.
+	for attempt := 0; ; attempt++ {
+		err := execAdmin(admin, statement)
+		if err == nil || !inUse(err) || attempt == 3 {
+			return err
+		}
+	}
 }
 
 func openPool(admin, database string) (*pgxpool.Pool, error) {
@@ -167,4 +176,9 @@ func dropStale(admin string) error {
 		}
 	}
 	return nil
+}
+
+func inUse(err error) bool {
+	var pgErr *pgconn.PgError
+	return errors.As(err, &pgErr) && pgErr.Code == objectInUse
 }
