@@ -36,109 +36,20 @@ func lookup(ctx context.Context, q queryer, hash [32]byte) (rec record, ok bool,
 	return found[0], true, nil
 }
 
-// fresh is the record of a key that was never seen.
-func fresh(run schema.Run) record {
-	return record{InboxRecord: schema.InboxRecord{
-		Key: run.Key, State: schema.InboxRunning, MessageID: run.MessageID, BodyHash: run.BodyHash, Replay: run.Replay,
-	}}
-}
-
-// heldByOther reports whether a lease that has not ended belongs to another run.
-func (r record) heldByOther(owner string, now int64) bool {
-	return r.State == schema.InboxRunning && r.LeaseOwner != "" && r.LeaseOwner != owner && r.leaseUntil > now
-}
-
-// waits reports whether the next attempt is not due yet. The broker may hand a message out before that when it has not
-// heard of the wait.
-func (r record) waits(now int64) bool {
-	return r.State == schema.InboxRunning && nanos(r.NextTry) > now
-}
-
-// wait is how long a busy key stays so at least.
-func (r record) wait(now int64) time.Duration {
-	return time.Duration(max(r.leaseUntil, nanos(r.NextTry)) - now)
-}
-
-// decide answers a run by the record of its key and, when it may run, makes the record the run's.
-func (r record) decide(run schema.Run, now int64) (schema.Claim, record) {
-	anyBody := r.BodyHash == [32]byte{} // made by a replay of a message that was never handled here
-	sameMessage := r.MessageID == "" || r.MessageID == run.MessageID
-	switch {
-	case !anyBody && r.BodyHash != run.BodyHash:
-		return schema.ClaimReused, r
-	case run.Replay < r.Replay:
-		return schema.ClaimSuperseded, r
-	case r.heldByOther(run.Owner, now), r.waits(now):
-		return schema.ClaimBusy, r
-	case run.Replay > r.Replay:
-		next := fresh(run)
-		next.LastError = r.LastError // its history
-		return schema.ClaimRun, next
-	case r.State == schema.InboxDone, r.State == schema.InboxDropped, r.State == schema.InboxDead && !sameMessage:
-		return schema.ClaimDone, r
-	case r.State == schema.InboxDead:
-		return schema.ClaimDead, r
-	}
-	r.Key = run.Key
-	if !sameMessage {
-		r.Deliveries = 0 // the broker counts per message
-	}
-	r.MessageID, r.BodyHash = run.MessageID, run.BodyHash
-	return schema.ClaimRun, r
-}
-
-// claim decides a run in tx and, when it may run, records it in the given state.
-func (s *Store) claim(ctx context.Context, tx *sql.Tx, run schema.Run, state schema.InboxState) (schema.ClaimResult, error) {
-	now := s.now()
-	rec := fresh(run)
-	mark := func(r *record) {
-		r.LeaseOwner, r.leaseUntil = "", 0
-		if state == schema.InboxRunning {
-			r.LeaseOwner, r.leaseUntil = run.Owner, now+run.Lease.Nanoseconds()
-		}
-	}
-	// The insert comes first: it takes the write lock before anything is read.
-	mark(&rec)
-	written, err := insertRecord(ctx, tx, run.Key.Hash(), rec, state, now)
-	if err != nil {
-		return schema.ClaimResult{}, err
-	}
-	if written {
-		return schema.ClaimResult{Claim: schema.ClaimRun, Record: rec.InboxRecord}, nil
-	}
-	old, _, err := lookup(ctx, tx, run.Key.Hash())
-	if err != nil {
-		return schema.ClaimResult{}, err
-	}
-	claim, rec := old.decide(run, now)
-	if claim != schema.ClaimRun {
-		res := schema.ClaimResult{Claim: claim, Record: rec.InboxRecord}
-		if claim == schema.ClaimBusy {
-			res.Wait = rec.wait(now)
-		}
-		return res, nil
-	}
-	mark(&rec)
-	if err := updateRecord(ctx, tx, run.Key.Hash(), rec, state, now); err != nil {
-		return schema.ClaimResult{}, err
-	}
-	return schema.ClaimResult{Claim: schema.ClaimRun, Record: rec.InboxRecord}, nil
-}
-
-func insertRecord(ctx context.Context, tx *sql.Tx, hash [32]byte, r record, state schema.InboxState, now int64) (bool, error) {
+func insertRecord(ctx context.Context, tx *sql.Tx, hash [32]byte, r record) (bool, error) {
 	n, err := affected(ctx, tx, `INSERT INTO millbridge_inbox (key_hash, handler, state, message_id, body_hash, attempts, deliveries, replay,
 			cause, last_error, lease_owner, lease_until, next_try, updated_at)
 		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT (key_hash) DO NOTHING`,
-		hash[:], r.Key.Handler, string(state), r.MessageID, r.BodyHash[:], r.Attempts, int64(r.Deliveries), r.Replay,
-		string(r.Cause), r.LastError, leaseOwner(r), r.leaseUntil, nanos(r.NextTry), now)
+		hash[:], r.Key.Handler, string(r.State), r.MessageID, r.BodyHash[:], r.Attempts, int64(r.Deliveries), r.Replay,
+		string(r.Cause), r.LastError, leaseOwner(r), r.leaseUntil, nanos(r.NextTry), nanos(r.UpdatedAt))
 	return n > 0, err
 }
 
-func updateRecord(ctx context.Context, tx *sql.Tx, hash [32]byte, r record, state schema.InboxState, now int64) error {
+func updateRecord(ctx context.Context, tx *sql.Tx, hash [32]byte, r record) error {
 	_, err := tx.ExecContext(ctx, `UPDATE millbridge_inbox SET state = ?, message_id = ?, body_hash = ?, attempts = ?, deliveries = ?, replay = ?,
 			cause = ?, last_error = ?, lease_owner = ?, lease_until = ?, next_try = ?, updated_at = ? WHERE key_hash = ?`,
-		string(state), r.MessageID, r.BodyHash[:], r.Attempts, int64(r.Deliveries), r.Replay,
-		string(r.Cause), r.LastError, leaseOwner(r), r.leaseUntil, nanos(r.NextTry), now, hash[:])
+		string(r.State), r.MessageID, r.BodyHash[:], r.Attempts, int64(r.Deliveries), r.Replay,
+		string(r.Cause), r.LastError, leaseOwner(r), r.leaseUntil, nanos(r.NextTry), nanos(r.UpdatedAt), hash[:])
 	return err
 }
 
@@ -156,27 +67,6 @@ func nanos(t time.Time) int64 {
 	return t.UnixNano()
 }
 
-// Claim asks whether a run may handle its message, and if so keeps others out for run.Lease.
-func (s *Store) Claim(ctx context.Context, run schema.Run) (schema.ClaimResult, error) {
-	var res schema.ClaimResult
-	err := s.update(ctx, "claim message", func(tx *sql.Tx) error {
-		var err error
-		res, err = s.claim(ctx, tx, run, schema.InboxRunning)
-		return err
-	})
-	if err != nil {
-		return schema.ClaimResult{}, err
-	}
-	return res, nil
-}
-
-// ClaimTx asks the same in the handler's transaction and records the message as done: its commit is the handling. The
-// transaction holds SQLite's write lock from here on, so no other run of the key can be between claim and commit.
-func (s *Store) ClaimTx(ctx context.Context, tx *sql.Tx, run schema.Run) (schema.ClaimResult, error) {
-	res, err := s.claim(ctx, tx, run, schema.InboxDone)
-	return res, wrap("claim message", err)
-}
-
 // Done records that a claimed run has handled its message.
 func (s *Store) Done(ctx context.Context, run schema.Run) error {
 	hash := run.Key.Hash()
@@ -188,58 +78,6 @@ func (s *Store) Done(ctx context.Context, run schema.Run) error {
 		}
 		return err
 	})
-}
-
-// Fail records a failure of a run, ends its lease and returns the record. The run needs no claim: one in the handler's
-// transaction was rolled back with it. [schema.ErrLeaseLost] if the message is in other hands or has been settled.
-func (s *Store) Fail(ctx context.Context, run schema.Run, f schema.Failure) (schema.InboxRecord, error) {
-	var rec record
-	err := s.update(ctx, "record failure", func(tx *sql.Tx) error {
-		now := s.now()
-		rec = fresh(run)
-		rec.fail(f, now)
-		written, err := insertRecord(ctx, tx, run.Key.Hash(), rec, rec.State, now)
-		if err != nil || written {
-			return err
-		}
-		old, _, err := lookup(ctx, tx, run.Key.Hash())
-		if err != nil {
-			return err
-		}
-		if rec = old; old.recorded(run, f) {
-			return nil
-		}
-		var claim schema.Claim
-		if claim, rec = old.decide(run, now); claim != schema.ClaimRun {
-			return leaseLost()
-		}
-		rec.fail(f, now)
-		return updateRecord(ctx, tx, run.Key.Hash(), rec, rec.State, now)
-	})
-	if err != nil {
-		return schema.InboxRecord{}, err
-	}
-	return rec.InboxRecord, nil
-}
-
-// recorded reports whether this failure of this delivery is in the record already: the answer of the first call was lost.
-func (r record) recorded(run schema.Run, f schema.Failure) bool {
-	return r.State == schema.InboxRunning && !f.Dead && r.LeaseOwner == "" && r.Deliveries == f.Deliveries &&
-		r.MessageID == run.MessageID && r.Replay == run.Replay && !r.NextTry.IsZero()
-}
-
-// fail enters a failure into the record.
-func (r *record) fail(f schema.Failure, now int64) {
-	if f.Attempted {
-		r.Attempts++
-	}
-	r.Deliveries, r.LastError = f.Deliveries, schema.OneLine(f.Reason)
-	r.LeaseOwner, r.leaseUntil = "", 0
-	r.State, r.Cause, r.NextTry = schema.InboxRunning, "", at(now+f.RetryIn.Nanoseconds())
-	if f.Dead {
-		r.State, r.Cause, r.NextTry = schema.InboxDead, f.Cause, time.Time{}
-	}
-	r.UpdatedAt = at(now)
 }
 
 // Free ends the lease of a run that is stopped before its end and records nothing else.
@@ -314,8 +152,8 @@ func (s *Store) ResetForReplay(ctx context.Context, tx *sql.Tx, key schema.Inbox
 	if err != nil || n > 0 {
 		return n > 0, wrap("reset inbox for replay", err)
 	}
-	rec := record{InboxRecord: schema.InboxRecord{Key: key, Replay: from + 1}}
-	written, err := insertRecord(ctx, tx, hash, rec, schema.InboxRunning, now)
+	rec := record{InboxRecord: schema.InboxRecord{Key: key, State: schema.InboxRunning, Replay: from + 1, UpdatedAt: at(now)}}
+	written, err := insertRecord(ctx, tx, hash, rec)
 	return written, wrap("reset inbox for replay", err)
 }
 
@@ -328,8 +166,8 @@ func (s *Store) Drop(ctx context.Context, tx *sql.Tx, key schema.InboxKey, from 
 	if err != nil || n > 0 {
 		return n > 0, wrap("drop dead letter", err)
 	}
-	rec := record{InboxRecord: schema.InboxRecord{Key: key, Replay: from}}
-	written, err := insertRecord(ctx, tx, hash, rec, schema.InboxDropped, now)
+	rec := record{InboxRecord: schema.InboxRecord{Key: key, State: schema.InboxDropped, Replay: from, UpdatedAt: at(now)}}
+	written, err := insertRecord(ctx, tx, hash, rec)
 	return written, wrap("drop dead letter", err)
 }
 
