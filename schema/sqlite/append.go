@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/millbridge/millbridge/schema"
@@ -20,11 +19,11 @@ func (s *Store) Append(ctx context.Context, tx *sql.Tx, envs []schema.Envelope) 
 	if len(envs) == 0 {
 		return nil, nil
 	}
-	limit, err := s.limit.get(ctx, tx, s.opts.Now())
+	now := s.opts.Now()
+	limit, err := s.limit.get(ctx, tx, limitLocking, now)
 	if err != nil {
 		return nil, wrap("read payload limit", err)
 	}
-	now := s.opts.Now()
 	envs = withTime(envs, now)
 	if err := validate(envs, limit); err != nil {
 		return nil, err
@@ -101,38 +100,4 @@ func savepoint(ctx context.Context, tx *sql.Tx, f func() error) error {
 		return err // a failed rollback leaves a transaction that cannot be committed
 	}
 	return endErr
-}
-
-// limitCache remembers the database's payload limit for a minute.
-type limitCache struct {
-	mu      sync.Mutex
-	bytes   int
-	expires time.Time
-}
-
-const limitLife = time.Minute
-
-// get returns the limit. It is read with a statement that writes: a SELECT would pin a deferred transaction to the
-// present state of the database, and its first write would fail if another commit came between.
-func (c *limitCache) get(ctx context.Context, q rowQueryer, now time.Time) (int, error) {
-	c.mu.Lock()
-	bytes, fresh := c.bytes, now.Before(c.expires)
-	c.mu.Unlock()
-	if fresh {
-		return bytes, nil
-	}
-	err := q.QueryRowContext(ctx, "UPDATE millbridge_meta SET max_payload = max_payload RETURNING max_payload").Scan(&bytes)
-	if err != nil {
-		return 0, err
-	}
-	c.mu.Lock()
-	c.bytes, c.expires = bytes, now.Add(limitLife)
-	c.mu.Unlock()
-	return bytes, nil
-}
-
-func (c *limitCache) forget() {
-	c.mu.Lock()
-	c.expires = time.Time{}
-	c.mu.Unlock()
 }

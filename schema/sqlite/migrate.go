@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/millbridge/millbridge/schema"
 )
@@ -135,6 +136,6 @@ func (s *Store) MigrateDown(ctx context.Context, force bool) error {
 		return err
 	}
 	s.flushed.Store(0)
-	s.limit.forget()
+	s.limit.set(0, time.Time{})
 	return nil
 }

@@ -3,8 +3,6 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -80,23 +78,4 @@ func filter(f schema.RowFilter) (where string, args []any) {
 		f.Limit = 100
 	}
 	return where + " ORDER BY seq LIMIT ?", append(args, f.Limit)
-}
-
-// maxPayloadLimit is what nats-server can be configured to take at most.
-const maxPayloadLimit = 64 << 20
-
-// SetMaxPayload sets the largest payload that is accepted from now on; other processes follow within a minute.
-func (s *Store) SetMaxPayload(ctx context.Context, bytes int) error {
-	if bytes < 1 || bytes > maxPayloadLimit {
-		return schema.WithKind(schema.Permanent, fmt.Errorf("payload limit %d: must be 1 to %d bytes", bytes, maxPayloadLimit))
-	}
-	err := s.update(ctx, "set payload limit", func(tx *sql.Tx) error {
-		n, err := affected(ctx, tx, "UPDATE millbridge_meta SET max_payload = ?", bytes)
-		if err == nil && n != 1 {
-			err = errors.New("the database has no settings")
-		}
-		return err
-	})
-	s.limit.forget()
-	return err
 }

@@ -47,7 +47,7 @@ type Store struct {
 	opts  Options
 
 	flushed atomic.Int64 // outbox rows up to this sequence are on disk
-	limit   limitCache
+	limit   payloadLimit
 
 	mu   sync.Mutex
 	held *forwarderLock // nil until a shard is acquired
