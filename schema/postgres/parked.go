@@ -9,7 +9,7 @@ import (
 )
 
 // Park takes a row that can never be forwarded out of the outbox and keeps it whole with the reason. From then on
-// readers leave out all rows of its ordering key; whoever has read some before must forget them. The owner must have
+// readers leave out later rows of its ordering key; whoever has read some before must forget them. The owner must have
 // the shard ([schema.ErrLeaseLost]), and the row must still wait ([schema.ErrNotFound]).
 func (s *Store) Park(ctx context.Context, p schema.ParkParams) error {
 	var mine, parked int
@@ -36,7 +36,7 @@ func (s *Store) Park(ctx context.Context, p schema.ParkParams) error {
 	case err == nil && mine == 0:
 		err = leaseLost()
 	case err == nil && parked == 0:
-		err = schema.ErrNotFound
+		err = notFound()
 	}
 	return wrap("park row", err)
 }
@@ -51,9 +51,12 @@ func (s *Store) ReleaseParked(ctx context.Context, id string) (n int, err error)
 		}
 		if len(locks) == 0 { // without an ordering key
 			n, err = putBack(ctx, tx, `id = $1::text::uuid`, schema.RowID(id).String())
-			return err
+		} else {
+			n, err = putBackKeys(ctx, tx, locks)
 		}
-		n, err = putBackKeys(ctx, tx, locks)
+		if err == nil && n == 0 { // somebody was quicker
+			err = notFound()
+		}
 		return err
 	})
 	if err != nil {
@@ -69,8 +72,12 @@ func (s *Store) DropParked(ctx context.Context, id string) error {
 		if err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, `DELETE FROM millbridge.parked WHERE id = $1::text::uuid`, schema.RowID(id).String()); err != nil {
+		tag, err := tx.Exec(ctx, `DELETE FROM millbridge.parked WHERE id = $1::text::uuid`, schema.RowID(id).String())
+		if err != nil {
 			return err
+		}
+		if tag.RowsAffected() == 0 { // somebody was quicker
+			return notFound()
 		}
 		var free []int64
 		for _, lock := range locks {
@@ -89,6 +96,8 @@ func (s *Store) DropParked(ctx context.Context, id string) error {
 	return wrap(fmt.Sprintf("drop parked message %s", schema.OneLine(id)), err)
 }
 
+func notFound() error { return schema.WithKind(schema.Permanent, schema.ErrNotFound) }
+
 // lockParked takes the locks of the ordering keys that parked rows with this message id have.
 func lockParked(ctx context.Context, tx pgx.Tx, id string) (locks []int64, err error) {
 	rows, err := tx.Query(ctx, `SELECT DISTINCT coalesce(order_lock, 0) FROM millbridge.parked WHERE id = $1::text::uuid ORDER BY 1`,
@@ -101,7 +110,7 @@ func lockParked(ctx context.Context, tx pgx.Tx, id string) (locks []int64, err e
 		return nil, err
 	}
 	if len(found) == 0 {
-		return nil, schema.WithKind(schema.Permanent, schema.ErrNotFound)
+		return nil, notFound()
 	}
 	for _, lock := range found {
 		if lock != 0 {
@@ -137,14 +146,18 @@ func putBack(ctx context.Context, tx pgx.Tx, where string, arg any) (int, error)
 	return int(tag.RowsAffected()), err
 }
 
-// sqlParkBehind moves at most $2 waiting rows of the locked ordering keys $1 behind their parked row.
+// sqlParkBehind moves at most $2 waiting rows of the locked ordering keys $1 behind their parked row. A row before the
+// parked one has been sent and waits for its removal, or is about to be sent: it stays.
 const sqlParkBehind = `
-	WITH gone AS (
-		DELETE FROM millbridge.outbox
-		 WHERE (stream, seq, slot, id) IN (
-			SELECT stream, seq, slot, id FROM millbridge.outbox WHERE order_lock = ANY ($1::bigint[])
-			 ORDER BY seq LIMIT $2::bigint)
-		RETURNING *
+	WITH behind AS MATERIALIZED (
+		SELECT o.stream, o.seq, o.slot, o.id
+		  FROM (SELECT order_lock, min(seq) AS seq FROM millbridge.parked WHERE order_lock = ANY ($1::bigint[]) GROUP BY order_lock) AS p
+		  JOIN millbridge.outbox AS o ON o.order_lock = p.order_lock AND o.seq > p.seq
+		 ORDER BY o.seq LIMIT $2::bigint
+	), gone AS (
+		DELETE FROM millbridge.outbox AS o USING behind AS b
+		 WHERE o.stream = b.stream AND o.seq = b.seq AND o.slot = b.slot AND o.id = b.id
+		RETURNING o.*
 	)
 	INSERT INTO millbridge.parked (seq, created_at, order_lock, id, slot, behind, stream, subject, header, payload, reason)
 	SELECT seq, created_at, order_lock, id, slot, true, stream, subject, header, payload,

@@ -120,7 +120,7 @@ const sqlRead = `
 		  FROM millbridge.outbox AS o
 		 WHERE o.stream = $1::text AND o.seq > $2::bigint AND o.slot BETWEEN $3::integer AND $4::integer
 		   AND o.seq NOT IN (SELECT unnest($5::bigint[]))
-		   AND (o.order_lock IS NULL OR NOT EXISTS (SELECT FROM millbridge.parked AS p WHERE p.order_lock = o.order_lock))
+		   AND (o.order_lock IS NULL OR NOT EXISTS (SELECT FROM millbridge.parked AS p WHERE p.order_lock = o.order_lock AND p.seq < o.seq))
 		 ORDER BY o.seq
 		 LIMIT $6::bigint
 	), sized AS (

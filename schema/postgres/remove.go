@@ -43,7 +43,7 @@ func (s *Store) Remove(ctx context.Context, p schema.RemoveParams) (schema.Remov
 		WHERE stream = $1::text AND generation = $2::integer AND shard = $3::integer`, shard...).Scan(&owner, &batch)
 	switch {
 	case noRows(err):
-		err = fmt.Errorf("shard %d of %s, generation %d: %w", p.Shard, p.Stream, p.Generation, schema.ErrNotFound)
+		err = fmt.Errorf("shard %d of %s, generation %d: %w", p.Shard, p.Stream, p.Generation, notFound())
 	case err == nil && owner != p.Owner:
 		err = leaseLost()
 	case err == nil && batch < p.Batch: // it was another's when we wrote and is ours again

@@ -28,7 +28,7 @@ func cancel(ctx context.Context, r runner, id string) error {
 		k AS (DELETE FROM millbridge.keys WHERE hash IN (SELECT key_hash FROM gone))
 		SELECT count(*) FROM gone`, args: []any{schema.RowID(id).String()}, each: scan(&n)})
 	if err == nil && n == 0 {
-		err = schema.WithKind(schema.Permanent, schema.ErrNotFound)
+		err = notFound()
 	}
 	return wrap(fmt.Sprintf("cancel message %s", schema.OneLine(id)), err)
 }
@@ -40,7 +40,7 @@ func reschedule(ctx context.Context, r runner, id string, at time.Time) error {
 		                WHERE id = $1::text::uuid RETURNING 1)
 		SELECT count(*) FROM moved`, args: []any{schema.RowID(id).String(), at.UnixMicro()}, each: scan(&n)})
 	if err == nil && n == 0 {
-		err = schema.WithKind(schema.Permanent, schema.ErrNotFound)
+		err = notFound()
 	}
 	return wrap(fmt.Sprintf("reschedule message %s", schema.OneLine(id)), err)
 }

@@ -66,7 +66,7 @@ func (s *Store) Acquire(ctx context.Context, ref schema.ShardRef, token string, 
 	case err != nil:
 		return schema.Shard{}, false, wrap("acquire shard", err)
 	case !found:
-		return schema.Shard{}, false, fmt.Errorf("acquire shard %d of %s, generation %d: %w", ref.Shard, ref.Stream, ref.Generation, schema.ErrNotFound)
+		return schema.Shard{}, false, fmt.Errorf("acquire shard %d of %s, generation %d: %w", ref.Shard, ref.Stream, ref.Generation, notFound())
 	}
 	return sh, sh.Owner == token, nil
 }

@@ -70,7 +70,7 @@ func parkBehind(ctx context.Context, tx pgx.Tx, limit int) (int, error) {
 	rows, err := tx.Query(ctx, `
 		SELECT n FROM (
 			SELECT DISTINCT p.order_lock AS n FROM millbridge.parked AS p
-			 WHERE p.order_lock IS NOT NULL AND EXISTS (SELECT FROM millbridge.outbox AS o WHERE o.order_lock = p.order_lock)
+			 WHERE p.order_lock IS NOT NULL AND EXISTS (SELECT FROM millbridge.outbox AS o WHERE o.order_lock = p.order_lock AND o.seq > p.seq)
 			 LIMIT $1::bigint) AS d
 		 WHERE pg_try_advisory_xact_lock(n)`, limit)
 	if err != nil {
