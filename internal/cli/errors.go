@@ -86,10 +86,10 @@ func hintFor(cmd *cobra.Command, err error) string {
 		return "use the version of millbridge that migrated the database, or a newer one"
 	case errors.Is(err, schema.ErrNotEmpty):
 		return "`millbridge status` shows what is left; --force drops it"
-	case errors.Is(err, schema.ErrInvalid):
-		return "change the fields named above and publish again; nothing was written"
 	case errors.Is(err, schema.ErrKeyReused):
 		return "use another --key for other content"
+	case errors.Is(err, schema.ErrInvalid):
+		return "change the fields named above and publish again; nothing was written"
 	case errors.Is(err, schema.ErrNotFound):
 		return "`millbridge outbox list` and `millbridge poison list` show what there is"
 	case errors.Is(err, context.Canceled):

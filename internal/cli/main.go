@@ -102,7 +102,8 @@ func (a *app) addCommands(root *cobra.Command) {
 			root.AddCommand(cmd)
 		}
 	}
-	add(groupOperate, a.configCommand(), a.versionCommand())
+	add(groupUse, a.publishCommand(), a.statusCommand(), a.showCommand(), a.outboxCommand(), a.poisonCommand())
+	add(groupOperate, a.migrateCommand(), a.configCommand(), a.versionCommand())
 }
 
 // group returns a command that only has others below it.

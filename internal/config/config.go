@@ -83,7 +83,7 @@ func Default() Config {
 }
 
 func defaultWebhook() *Webhook {
-	return &Webhook{Retry: Retry(schema.DefaultRetry), Timeout: Duration(30 * time.Second), Concurrency: 8}
+	return &Webhook{Retry: Retry(schema.DefaultRetry), Timeout: Duration(30 * time.Second), Concurrency: 10}
 }
 
 // Embedded reports whether the embedded default is meant.

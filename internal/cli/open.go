@@ -1,0 +1,213 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+	natsjs "github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/cobra"
+
+	"github.com/millbridge/millbridge/internal/config"
+	"github.com/millbridge/millbridge/internal/embedded"
+	"github.com/millbridge/millbridge/internal/ops"
+	"github.com/millbridge/millbridge/publishers/jetstream"
+	"github.com/millbridge/millbridge/schema"
+	"github.com/millbridge/millbridge/schema/postgres"
+)
+
+// store is what commands need of a database beyond what internal/ops does.
+type store interface {
+	ops.Store
+	MigrateUp(ctx context.Context) (from, to int, err error)
+	MigrateDown(ctx context.Context, force bool) error
+	SetMaxPayload(ctx context.Context, bytes int) error
+}
+
+// opened is what a command works on.
+type opened struct {
+	config   *config.Config
+	log      *slog.Logger
+	store    store
+	conn     *nats.Conn         // nil if only the database was asked for
+	ops      *ops.Service       // nil if only the database was asked for
+	instance *embedded.Instance // of the embedded default, else nil
+	closers  []func()
+}
+
+func (o *opened) subjects() schema.Subjects { return schema.Subjects{Prefix: o.config.Prefix} }
+
+// close undoes what open did, last things first.
+func (o *opened) close() {
+	for i := len(o.closers) - 1; i >= 0; i-- {
+		o.closers[i]()
+	}
+}
+
+// need says what a command cannot do without.
+type need uint8
+
+const (
+	needDatabase need = iota // NATS is not touched
+	needBridge               // database and streams; they must be there
+	needNew                  // database and streams; an embedded data directory is made
+)
+
+// withBridge runs f on database and streams.
+func (a *app) withBridge(cmd *cobra.Command, f func(ctx context.Context, o *opened) error) error {
+	return a.with(cmd, needBridge, f)
+}
+
+// withDatabase runs f on the database alone.
+func (a *app) withDatabase(cmd *cobra.Command, f func(ctx context.Context, o *opened) error) error {
+	return a.with(cmd, needDatabase, f)
+}
+
+func (a *app) with(cmd *cobra.Command, n need, f func(ctx context.Context, o *opened) error) error {
+	c, err := a.loadConfig(cmd)
+	if err != nil {
+		return err
+	}
+	o := &opened{config: c, log: a.logger(c)}
+	defer o.close()
+	open := a.openServers
+	if c.Embedded() {
+		open = a.openEmbedded
+	}
+	if err := open(cmd.Context(), o, n); err != nil {
+		return err
+	}
+	return f(cmd.Context(), o)
+}
+
+// openEmbedded attaches to the process that runs the data directory, or runs it itself for as long as the command lasts.
+func (a *app) openEmbedded(ctx context.Context, o *opened, n need) error {
+	dir := o.config.DataDir
+	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) && n == needBridge {
+		return withHint(fmt.Errorf("there is no data directory %s", dir),
+			"`millbridge dev` makes one and stays up; --data-dir names another; --database-url and --nats-url name servers")
+	}
+	open := embedded.OpenOrAttach
+	if _, runs, err := embedded.Find(ctx, dir); err == nil && runs {
+		open = embedded.Attach // at once, without waiting for the other process to end
+	}
+	in, err := open(ctx, dir, embedded.Options{Logger: o.log})
+	if err != nil {
+		return err
+	}
+	o.closers = append(o.closers, func() {
+		if err := in.Close(); err != nil {
+			o.log.Warn("close data directory", "error", err)
+		}
+	})
+	o.instance, o.store, o.conn = in, in.Store, in.Conn()
+	return a.openOps(ctx, o)
+}
+
+// openServers connects to PostgreSQL and NATS. Neither needs to be up: what a command then asks fails, or says so.
+func (a *app) openServers(ctx context.Context, o *opened, n need) error {
+	c := o.config
+	poolConfig, err := pgxpool.ParseConfig(c.Database.URL.Reveal())
+	if err != nil {
+		return withHint(fmt.Errorf("database.url: %w", err), "correct it where it comes from: %s", c.Origin("database.url"))
+	}
+	if c.Database.MaxConnections > 0 {
+		poolConfig.MaxConns = int32(c.Database.MaxConnections)
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, poolConfig)
+	if err != nil {
+		return fmt.Errorf("open database: %w", err)
+	}
+	st := postgres.New(pool, postgres.Options{Logger: o.log})
+	o.closers = append(o.closers, pool.Close, st.Close)
+	o.store = st
+	if n == needDatabase {
+		return nil
+	}
+	if o.conn, err = connectNATS(c, o.log); err != nil {
+		return withHint(fmt.Errorf("connect to NATS: %w", err), "check the settings under nats; `millbridge config print` shows them")
+	}
+	o.closers = append(o.closers, o.conn.Close)
+	waitConnected(ctx, o.conn)
+	return a.openOps(ctx, o)
+}
+
+func (a *app) openOps(ctx context.Context, o *opened) error {
+	js, err := natsjs.New(o.conn)
+	if err != nil {
+		return fmt.Errorf("open JetStream: %w", err)
+	}
+	if o.instance != nil && !o.instance.Attached() {
+		if err := jetstream.EnsureStreams(ctx, js, jetstream.StreamsConfig{Subjects: o.subjects(), Replicas: 1}); err != nil {
+			return err
+		}
+	}
+	o.ops = ops.New(o.store, js, ops.Config{Subjects: o.subjects(), Leases: o.instance == nil, Durable: o.instance != nil})
+	return nil
+}
+
+// connectWait is how long a command waits for NATS before it goes on without.
+const connectWait = 2 * time.Second
+
+func waitConnected(ctx context.Context, nc *nats.Conn) {
+	ctx, cancel := context.WithTimeout(ctx, connectWait)
+	defer cancel()
+	changed := nc.StatusChanged(nats.CONNECTED)
+	if nc.IsConnected() {
+		return
+	}
+	select {
+	case <-changed:
+	case <-ctx.Done():
+	}
+}
+
+func connectNATS(c *config.Config, log *slog.Logger) (*nats.Conn, error) {
+	n := c.NATS
+	opts := append(jetstream.ConnectOptions(),
+		nats.Name("millbridge"),
+		nats.Timeout(connectWait),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if err != nil {
+				log.Warn("NATS is away", "error", err)
+			}
+		}),
+		nats.ReconnectHandler(func(*nats.Conn) { log.Info("NATS is back") }),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { log.Warn("NATS client", "error", err) }),
+	)
+	if n.CredsFile != "" {
+		opts = append(opts, nats.UserCredentials(n.CredsFile))
+	}
+	if n.NKeyFile != "" {
+		nkey, err := nats.NkeyOptionFromSeed(n.NKeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("nats.nkey_file: %w", err)
+		}
+		opts = append(opts, nkey)
+	}
+	if n.Token != "" {
+		opts = append(opts, nats.Token(n.Token.Reveal()))
+	}
+	if n.User != "" {
+		opts = append(opts, nats.UserInfo(n.User, n.Password.Reveal()))
+	}
+	if n.CAFile != "" {
+		opts = append(opts, nats.RootCAs(n.CAFile))
+	}
+	if n.CertFile != "" {
+		opts = append(opts, nats.ClientCert(n.CertFile, n.KeyFile))
+	}
+	urls := ""
+	for i, u := range n.URLs {
+		if i > 0 {
+			urls += ","
+		}
+		urls += u.Reveal()
+	}
+	return nats.Connect(urls, opts...)
+}

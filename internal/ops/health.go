@@ -1,0 +1,116 @@
+package ops
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/millbridge/millbridge/schema"
+)
+
+const (
+	// quiet is how long a consumer with messages may do nothing before nobody is thought to be there: two heartbeats.
+	quiet = 10 * time.Second
+	// overdue is how old a row may get in the outbox before something is thought to be wrong.
+	overdue = time.Minute
+)
+
+// judge decides from what was found whether things are as they should be.
+func (s *Service) judge(st *Status, now time.Time) {
+	reason := func(format string, args ...any) { st.Reasons = append(st.Reasons, fmt.Sprintf(format, args...)) }
+	note := func(format string, args ...any) { st.Notes = append(st.Notes, fmt.Sprintf(format, args...)) }
+
+	if st.Database.Outbox != "" && !st.Database.Bound {
+		reason("this database is a copy or was restored elsewhere: nothing is forwarded until `millbridge repair` is run")
+	}
+	waiting := map[schema.Stream]int64{}
+	for _, b := range st.Backlogs {
+		switch b.Where {
+		case "outbox":
+			waiting[b.Stream] += b.Rows
+			if b.OldestSeconds > overdue.Seconds() {
+				reason("rows of %s in the outbox: %d, the oldest for %v", b.Group, b.Rows, time.Duration(b.OldestSeconds)*time.Second)
+			}
+		case "parked":
+			note("parked rows of %s: %d; see `millbridge poison list`", b.Group, b.Rows)
+		}
+	}
+	for _, stream := range st.Streams {
+		s.judgeStream(st, stream, waiting, reason)
+	}
+	if s.cfg.Leases {
+		for _, sh := range st.Shards {
+			if sh.LeaseSeconds <= 0 && waiting[sh.Stream] > 0 {
+				reason("nobody forwards shard %d of %s, rows waiting: %d; start `millbridge run`", sh.Shard, sh.Stream, waiting[sh.Stream])
+			}
+		}
+	}
+	for _, c := range st.Consumers {
+		left := c.Waiting + uint64(c.InFlight)
+		if left > 0 && !c.Pulling && now.Sub(c.LastActive) > quiet {
+			reason("not consuming: nobody has asked for messages of %s since %s, waiting: %d", c.Name, c.LastActive.UTC().Format(time.RFC3339), left)
+		}
+	}
+	s.unserved(st)
+	for _, u := range st.Unserved {
+		reason("target %s has no consumer, messages waiting (%s): %d; start a process that knows the target", u.Target, u.Where, u.Messages)
+	}
+	if n := st.Dead.Letters; n > 0 {
+		note("dead letters: %s; see `millbridge poison list`", st.Dead.text(n))
+	}
+	st.OK = len(st.Reasons) == 0
+	st.Reasons, st.Notes = orEmpty(st.Reasons), orEmpty(st.Notes)
+	st.Backlogs, st.Shards = orEmpty(st.Backlogs), orEmpty(st.Shards)
+	st.Streams, st.Consumers = orEmpty(st.Streams), orEmpty(st.Consumers)
+}
+
+func (s *Service) judgeStream(st *Status, stream Stream, waiting map[schema.Stream]int64, reason func(string, ...any)) {
+	if stream.Missing {
+		subjects := s.cfg.Subjects.Full(stream.Role + ".>")
+		reason("stream %s is missing: messages of %s have nowhere to go, rows waiting in the outbox: %d", stream.Name, subjects, waiting[schema.Stream(stream.Role)])
+		return
+	}
+	if stream.Replicas < 3 && !s.cfg.Durable {
+		st.Notes = append(st.Notes, fmt.Sprintf("stream %s has %d of 3 copies: the loss of a server's disk loses messages", stream.Name, stream.Replicas))
+	}
+}
+
+// unserved finds the targets that have messages but no consumer.
+func (s *Service) unserved(st *Status) {
+	served := func(target string) bool {
+		return slices.ContainsFunc(st.Consumers, func(c Consumer) bool { return c.role == schema.Jobs && c.serves(target) })
+	}
+	if !st.NATS.Reachable || slices.ContainsFunc(st.Streams, func(s Stream) bool { return s.Missing && s.Role == string(schema.Jobs) }) {
+		st.Unserved = orEmpty(st.Unserved)
+		return // it cannot be known, or has been said
+	}
+	for _, b := range st.Backlogs {
+		if b.Stream == schema.Jobs && b.Where != "parked" && !served(b.Group) {
+			st.Unserved = append(st.Unserved, Unserved{b.Group, b.Where, b.Rows})
+		}
+	}
+	for _, stream := range st.Streams {
+		if stream.Role != string(schema.Jobs) {
+			continue
+		}
+		for target, n := range stream.Groups {
+			if !served(target) {
+				st.Unserved = append(st.Unserved, Unserved{target, "stream", n})
+			}
+		}
+	}
+	slices.SortFunc(st.Unserved, func(a, b Unserved) int {
+		return cmp.Or(strings.Compare(a.Target, b.Target), strings.Compare(a.Where, b.Where))
+	})
+	st.Unserved = orEmpty(st.Unserved)
+}
+
+// orEmpty makes JSON print an empty list instead of null.
+func orEmpty[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}

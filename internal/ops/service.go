@@ -1,0 +1,78 @@
+package ops
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millbridge/millbridge/internal/deadletters"
+	"github.com/millbridge/millbridge/schema"
+)
+
+// Store is what this package asks of a database.
+type Store interface {
+	SchemaVersion(ctx context.Context) (have, want int, err error)
+	Check(ctx context.Context) error
+	Info(ctx context.Context) (schema.OutboxInfo, error)
+	Shards(ctx context.Context, stream schema.Stream) ([]schema.Shard, error)
+	Backlogs(ctx context.Context) ([]schema.Backlog, error)
+	ListOutbox(ctx context.Context, filter schema.RowFilter) ([]schema.Row, error)
+	ListScheduled(ctx context.Context, filter schema.RowFilter) ([]schema.ScheduledRow, error)
+	ListParked(ctx context.Context, filter schema.RowFilter) ([]schema.ParkedRow, error)
+	ReleaseParked(ctx context.Context, id string) (int, error)
+	DropParked(ctx context.Context, id string) error
+	InboxByMessage(ctx context.Context, messageID string) ([]schema.InboxRecord, error)
+	InboxCounts(ctx context.Context) (map[string]map[schema.InboxState]int64, error)
+	deadletters.Store
+}
+
+// Config describes what a [Service] looks at.
+type Config struct {
+	Subjects schema.Subjects
+	// Leases says that forwarders hold leases on shards, so that a shard nobody holds can be told. SQLite has none.
+	Leases bool
+	// Durable says that what the server confirms is on disk even though the streams have one copy.
+	Durable bool
+	// PartTimeout bounds each question of a report, so that one slow answer does not hold up the others; 0 means 1.5 s.
+	PartTimeout time.Duration
+}
+
+// Service is safe for concurrent use.
+type Service struct {
+	store Store
+	js    jetstream.JetStream
+	box   *deadletters.Box
+	cfg   Config
+}
+
+// New returns a service on a store and a connection, which may be down. It does no I/O.
+func New(store Store, js jetstream.JetStream, cfg Config) *Service {
+	if cfg.PartTimeout == 0 {
+		cfg.PartTimeout = 1500 * time.Millisecond
+	}
+	return &Service{store: store, js: js, box: deadletters.New(js, cfg.Subjects, 0), cfg: cfg}
+}
+
+func (s *Service) operator() *deadletters.Operator {
+	return &deadletters.Operator{Store: s.store, Letters: s.box, Subjects: s.cfg.Subjects}
+}
+
+// errNATSDown reports a connection that is not up; asking it would only wait for the timeout.
+var errNATSDown = errors.New("NATS cannot be reached")
+
+func (s *Service) natsUp() error {
+	nc := s.js.Conn()
+	if nc.IsConnected() {
+		return nil
+	}
+	if err := nc.LastError(); err != nil {
+		return fmt.Errorf("%w: %w", errNATSDown, err)
+	}
+	return errNATSDown
+}
+
+// seconds turns a span into a number for JSON.
+func seconds(d time.Duration) float64 { return d.Round(time.Millisecond).Seconds() }
