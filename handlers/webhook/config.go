@@ -3,6 +3,7 @@ package webhook
 import (
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -157,8 +158,8 @@ func (c Config) String() string {
 	return fmt.Sprintf("webhook %s (%d secrets, %d headers)", host, len(c.Secrets), len(c.Headers))
 }
 
-// GoString is String.
-func (c Config) GoString() string { return c.String() }
+// Format writes String whatever the verb.
+func (c Config) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, c.String()) }
 
 // LogValue is String.
 func (c Config) LogValue() slog.Value { return slog.StringValue(c.String()) }

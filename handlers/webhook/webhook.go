@@ -73,8 +73,8 @@ type endpoint struct {
 // String leaves out what is secret.
 func (e *endpoint) String() string { return e.name }
 
-// GoString is String.
-func (e *endpoint) GoString() string { return e.name }
+// Format writes String whatever the verb.
+func (e *endpoint) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, e.name) }
 
 // Handle makes one attempt.
 func (e *endpoint) Handle(ctx context.Context, env schema.Envelope) error {

@@ -1,0 +1,99 @@
+package webhook
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millbridge/millbridge/schema"
+)
+
+func TestVerdict_table(t *testing.T) {
+	t.Parallel()
+	e := &endpoint{now: time.Now, retryAfterMax: time.Hour}
+	success, temporary, permanent := "success", "temporary", "permanent"
+	want := func(status int) string {
+		switch status {
+		case 301, 308:
+			return permanent
+		case 408, 425, 429:
+			return temporary
+		}
+		switch status / 100 {
+		case 2:
+			return success
+		case 3, 5:
+			return temporary
+		}
+		return permanent
+	}
+	for status := 100; status < 1000; status++ {
+		got := success
+		err := e.verdict(status, "")
+		if err != nil {
+			got = schema.KindOf(err).String()
+			var answer *StatusError
+			if !errors.As(err, &answer) || answer.Status != status {
+				t.Errorf("%d: the error does not carry the code: %v", status, err)
+			}
+		}
+		if got != want(status) {
+			t.Errorf("%d is %s, want %s", status, got, want(status))
+		}
+	}
+	for status, text := range map[int]string{
+		410: "answered 410 Gone; the receiver wants no more messages", 302: "answered 302 Found; redirects are not followed",
+		503: "answered 503 Service Unavailable", 799: "answered 799",
+	} {
+		if got := e.verdict(status, "").Error(); got != text {
+			t.Errorf("got %q, want %q", got, text)
+		}
+	}
+}
+
+func TestVerdict_retry_after(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 2, 12, 0, 0, 500_000_000, time.UTC)
+	e := &endpoint{now: func() time.Time { return now }, retryAfterMax: 10 * time.Minute}
+	const none = time.Duration(0)
+	for value, want := range map[string]time.Duration{
+		"":                               none,
+		"3":                              3 * time.Second,
+		"0":                              none,
+		"00007":                          7 * time.Second,
+		"600":                            10 * time.Minute,
+		"601":                            10 * time.Minute,
+		"999999999":                      10 * time.Minute,
+		strings.Repeat("9", 400):         10 * time.Minute,
+		"9223372036854775807":            10 * time.Minute,
+		"-1":                             none,
+		"+3":                             none,
+		"3.5":                            none,
+		"soon":                           none,
+		"3 seconds":                      none,
+		"0x10":                           none,
+		"Mon, 02 Nov 2026 12:00:10 GMT":  9500 * time.Millisecond,
+		"Monday, 02-Nov-26 12:00:10 GMT": 9500 * time.Millisecond,
+		"Mon Nov  2 12:00:10 2026":       9500 * time.Millisecond,
+		"Mon, 02 Nov 2026 12:00:00 GMT":  none,
+		"Sun, 01 Nov 2026 12:00:00 GMT":  none,
+		"Fri, 31 Dec 9999 23:59:59 GMT":  10 * time.Minute,
+		"2026-11-02T12:00:10Z":           none,
+	} {
+		for _, status := range []int{429, 503, 500, 302} {
+			err := e.verdict(status, value)
+			got, ok := schema.RetryAfterOf(err)
+			if ok != (want > 0) || got != want || schema.KindOf(err) != schema.Temporary {
+				t.Errorf("%d with %.40q: wait %v, %v, kind %v; want %v", status, value, got, ok, schema.KindOf(err), want)
+			}
+		}
+		if wait, ok := schema.RetryAfterOf(e.verdict(410, value)); ok {
+			t.Errorf("410 with %q waits %v", value, wait)
+		}
+	}
+	if wait, ok := parseRetryAfter("9999999999999", now); !ok || wait < math.MaxInt64/2 {
+		t.Errorf("a huge number is %v, %v", wait, ok)
+	}
+}
