@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/millbridge/millbridge/handlers"
 	"github.com/millbridge/millbridge/schema"
 )
 
@@ -88,17 +89,16 @@ func (w *Webhook) check(name string, fault func(key, format string, args ...any)
 	if err := schema.CheckTarget(name); err != nil {
 		fault("webhooks", "%s is not a name: it must be a-z, 0-9, '-' and '_', starting with a letter or digit", quote(name))
 	}
-	u, err := url.Parse(w.URL.Reveal())
 	switch {
-	case w.URL == "" && w.URLFile == "":
+	case w.URL != "":
+		w.checkEndpoint(bad)
+	case w.URLFile == "": // else it is read later
 		bad("url", "is missing")
-	case w.URL == "": // read from its file later
-	case err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https"):
-		bad("url", "is not an address such as https://host/path")
 	}
-	for _, e := range w.Events {
-		if schema.CheckName(strings.TrimSuffix(e, ".>")) != nil && e != ">" {
-			bad("events", "%s is not the name of an event", quote(e))
+	if len(w.Events) > 0 {
+		sub := handlers.Subscription{Name: "x", Events: w.Events, Handler: handlers.HandlerFunc(nil)}
+		if err := sub.Validate(); err != nil {
+			bad("events", "%s", strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\n", "; "), `subscription "x": `))
 		}
 	}
 	if err := schema.RetryPolicy(w.Retry).Validate(); err != nil {
@@ -112,6 +112,21 @@ func (w *Webhook) check(name string, fault func(key, format string, args ...any)
 	}
 	if w.Concurrency < 1 || w.Concurrency > 1000 {
 		bad("concurrency", "must be between 1 and 1000")
+	}
+}
+
+// checkEndpoint passes on what the target itself finds wrong with its address and secrets.
+func (w *Webhook) checkEndpoint(bad func(key, format string, args ...any)) {
+	err := w.Endpoint().Validate()
+	if err == nil {
+		return
+	}
+	for line := range strings.SplitSeq(err.Error(), "\n") {
+		if rest, ok := strings.CutPrefix(line, "url"); ok {
+			bad("url", "%s", strings.TrimLeft(rest, ": "))
+		} else {
+			bad("secrets", "%s", line)
+		}
 	}
 }
 

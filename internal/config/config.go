@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/millbridge/millbridge/handlers"
+	"github.com/millbridge/millbridge/handlers/webhook"
 	"github.com/millbridge/millbridge/schema"
 )
 
@@ -84,6 +86,23 @@ func Default() Config {
 
 func defaultWebhook() *Webhook {
 	return &Webhook{Retry: Retry(schema.DefaultRetry), Timeout: Duration(30 * time.Second), Concurrency: 10}
+}
+
+// Endpoint is the webhook as its handler takes it.
+func (w *Webhook) Endpoint() webhook.Config {
+	c := webhook.Config{URL: w.URL.Reveal(), Timeout: time.Duration(w.Timeout)}
+	c.AllowPrivate = w.AllowPrivate
+	for _, s := range w.Secrets {
+		c.Secrets = append(c.Secrets, s.Reveal())
+	}
+	return c
+}
+
+// Policy is the webhook's policy as the router takes it.
+func (w *Webhook) Policy() handlers.Policy {
+	return handlers.Policy{
+		Retry: schema.RetryPolicy(w.Retry), Timeout: time.Duration(w.Timeout), Concurrency: w.Concurrency, Ordered: w.Ordered,
+	}
 }
 
 // Embedded reports whether the embedded default is meant.
