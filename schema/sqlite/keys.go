@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/millbridge/millbridge/schema"
@@ -14,30 +15,28 @@ import (
 type usedKey struct {
 	hash, body [32]byte
 	message    string
+	first      int  // the envelope of this call that asked for it first
+	old        bool // it was used before this call
 }
 
 // takeKeys takes the explicit idempotency keys of envs and returns the receipts: those whose key had been used with
 // the same content name the message that stands for it.
 func (s *Store) takeKeys(ctx context.Context, tx *sql.Tx, envs []schema.Envelope, now int64) ([]schema.Receipt, error) {
 	receipts := make([]schema.Receipt, len(envs))
-	wanted := make(map[[32]byte]usedKey)
-	var order []usedKey
+	keys := make(map[[32]byte]*usedKey)
+	var wanted []*usedKey
 	for i, e := range envs {
 		receipts[i].ID = e.ID
 		if !keyed(e) {
 			continue
 		}
-		k := usedKey{hash: e.KeyHash(), body: e.BodyHash(), message: e.ID}
-		if _, twice := wanted[k.hash]; !twice {
-			wanted[k.hash] = k
-			order = append(order, k)
+		if hash := e.KeyHash(); keys[hash] == nil {
+			keys[hash] = &usedKey{hash: hash, body: e.BodyHash(), message: e.ID, first: i}
+			wanted = append(wanted, keys[hash])
 		}
 	}
-	if len(order) == 0 {
-		return receipts, nil
-	}
-	for start := 0; start < len(order); start += chunk {
-		if err := s.takeChunk(ctx, tx, order[start:min(start+chunk, len(order))], now, wanted); err != nil {
+	for part := range slices.Chunk(wanted, chunk) {
+		if err := s.takeChunk(ctx, tx, part, now, keys); err != nil {
 			return nil, err
 		}
 	}
@@ -46,45 +45,57 @@ func (s *Store) takeKeys(ctx context.Context, tx *sql.Tx, envs []schema.Envelope
 		if !keyed(e) {
 			continue
 		}
-		k := wanted[e.KeyHash()]
+		k := keys[e.KeyHash()]
 		switch {
 		case k.body != e.BodyHash():
 			reused = append(reused, keyReused(e.ID, k.message))
-		case k.message != e.ID:
+		case k.old || k.first != i:
 			receipts[i] = schema.Receipt{ID: k.message, Existing: true}
 		}
 	}
 	return receipts, errors.Join(reused...)
 }
 
-// takeChunk takes what is free (or was used too long ago) and puts what is not into wanted.
-func (s *Store) takeChunk(ctx context.Context, tx *sql.Tx, keys []usedKey, now int64, wanted map[[32]byte]usedKey) error {
-	args := make([]any, 0, len(keys)*4+1)
-	hashes := make([]any, 0, len(keys))
-	for _, k := range keys {
+// takeChunk takes the keys that are free, or were used too long ago, and enters who uses the others.
+func (s *Store) takeChunk(ctx context.Context, tx *sql.Tx, wanted []*usedKey, now int64, keys map[[32]byte]*usedKey) error {
+	args := make([]any, 0, len(wanted)*4+1)
+	for _, k := range wanted {
+		k.old = true
 		args = append(args, k.hash[:], k.message, k.body[:], now)
-		hashes = append(hashes, k.hash[:])
 	}
-	n, err := affected(ctx, tx, `INSERT INTO millbridge_keys (key_hash, message_id, body_hash, used_at)
-		VALUES (?,?,?,?)`+strings.Repeat(",(?,?,?,?)", len(keys)-1)+`
+	taken, err := collect(ctx, tx, scanHash, `INSERT INTO millbridge_keys (key_hash, message_id, body_hash, used_at)
+		VALUES (?,?,?,?)`+strings.Repeat(",(?,?,?,?)", len(wanted)-1)+`
 		ON CONFLICT (key_hash) DO UPDATE SET message_id = excluded.message_id, body_hash = excluded.body_hash, used_at = excluded.used_at
-		WHERE used_at < ?`, append(args, now-s.opts.Keep.Nanoseconds())...)
-	if err != nil || n == len(keys) {
+		WHERE used_at < ? RETURNING key_hash`, append(args, now-s.opts.Keep.Nanoseconds())...)
+	for _, hash := range taken {
+		keys[hash].old = false
+	}
+	if err != nil || len(taken) == len(wanted) {
 		return err
+	}
+	var old []any
+	for _, k := range wanted {
+		if k.old {
+			old = append(old, k.hash[:])
+		}
 	}
 	used, err := collect(ctx, tx, func(rows *sql.Rows, k *usedKey) error {
 		var hash, body []byte
-		if err := rows.Scan(&hash, &k.message, &body); err != nil {
-			return err
-		}
+		err := rows.Scan(&hash, &k.message, &body)
 		copy(k.hash[:], hash)
 		copy(k.body[:], body)
-		return nil
-	}, `SELECT key_hash, message_id, body_hash FROM millbridge_keys
-		WHERE key_hash IN (?`+strings.Repeat(",?", len(hashes)-1)+`)`, hashes...)
+		return err
+	}, `SELECT key_hash, message_id, body_hash FROM millbridge_keys WHERE key_hash IN (?`+strings.Repeat(",?", len(old)-1)+`)`, old...)
 	for _, k := range used {
-		wanted[k.hash] = k
+		keys[k.hash].message, keys[k.hash].body = k.message, k.body
 	}
+	return err
+}
+
+func scanHash(rows *sql.Rows, hash *[32]byte) error {
+	var b []byte
+	err := rows.Scan(&b)
+	copy(hash[:], b)
 	return err
 }
 
