@@ -85,7 +85,8 @@ func parkBehind(ctx context.Context, tx pgx.Tx, limit int) (int, error) {
 }
 
 // prune deletes keys and finished inbox rows that are older than they need be, and owners older than the one that the
-// ledger names. Dead inbox rows stay as long as their dead letter can be replayed.
+// ledger names, a day later: an owner that stood still may write one more cursor after its successor has removed
+// rows. Dead inbox rows stay as long as their dead letter can be replayed.
 func (s *Store) prune(ctx context.Context, limit int) error {
 	keep := s.keep.Microseconds()
 	return pgxRunner{s.pool}.run(ctx,
@@ -105,5 +106,5 @@ func (s *Store) prune(ctx context.Context, limit int) error {
 				SELECT o.n FROM millbridge.owners AS o
 				  JOIN millbridge.shards AS s USING (stream, generation, shard)
 				  JOIN millbridge.owners AS l USING (stream, generation, shard)
-				 WHERE l.token = s.ledger_owner AND o.n < l.n LIMIT $1::bigint)`, args: []any{limit}})
+				 WHERE l.token = s.ledger_owner AND o.n < l.n AND o.acquired_at < clock_timestamp() - interval '1 day' LIMIT $1::bigint)`, args: []any{limit}})
 }
