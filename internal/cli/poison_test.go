@@ -1,0 +1,227 @@
+package cli_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millbridge/millbridge/internal/deadletters"
+	"github.com/millbridge/millbridge/internal/testkit"
+	"github.com/millbridge/millbridge/schema"
+)
+
+func TestPoison_list_and_show(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		first := w.die(t, "crm", "net.OpError: connection\x1b[31m refused", schema.WithTenant("acme"))
+		w.die(t, "mail", "error: mailbox full")
+		for _, c := range []struct {
+			args []string
+			want int
+		}{
+			{nil, 2},
+			{[]string{"--target", "crm"}, 1},
+			{[]string{"--target", "none"}, 0},
+			{[]string{"--error", "MAILBOX"}, 1},
+			{[]string{"--tenant", "acme"}, 1},
+			{[]string{"--name", "contact.update"}, 2},
+			{[]string{"--name", "other"}, 0},
+			{[]string{"--since", "1h"}, 2},
+			{[]string{"--until", "1h"}, 0},
+			{[]string{"--limit", "1"}, 1},
+		} {
+			if got := w.must(t, append([]string{"poison", "list", "--json"}, c.args...)...).objects(t); len(got) != c.want {
+				t.Errorf("%v: %d messages, want %d: %v", c.args, len(got), c.want, got)
+			}
+		}
+		page := w.must(t, "poison", "list", "--limit", "1")
+		_, next, _ := strings.Cut(page.stdout, "--after ")
+		if rest := w.must(t, "poison", "list", "--json", "--after", strings.TrimSpace(next)).objects(t); len(rest) != 1 || rest[0]["target"] != "mail" {
+			t.Errorf("the second page is %v", rest)
+		}
+		shown := w.must(t, "poison", "show", first.ID)
+		contains(t, shown.stdout, "at the handler for crm", "connection", "3 attempts, 3 deliveries, replayed 0 times", `"for": "crm"`, "    goroutine 1 [running]:\n        boom()")
+		if strings.Contains(shown.stdout, "\x1b") {
+			t.Errorf("an escape character got through:\n%q", shown.stdout)
+		}
+		r := w.run(t, "poison", "show", "nope")
+		if r.code != 1 || !strings.Contains(r.stderr, "not found") {
+			t.Error(r)
+		}
+	})
+}
+
+func TestPoison_replay_and_drop(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		a, b := w.die(t, "crm", "error: a"), w.die(t, "crm", "error: b")
+		c := w.die(t, "mail", "error: c")
+
+		r := w.must(t, "poison", "replay", "--all", "--dry-run")
+		contains(t, r.stdout, "would be replayed", "3 messages would be replayed")
+		if n := len(w.must(t, "poison", "list", "--json").objects(t)); n != 3 {
+			t.Errorf("a dry run left %d messages", n)
+		}
+		r = w.run(t, "poison", "replay", "--target", "crm")
+		if r.code != 2 || !strings.Contains(r.stderr, "2 messages: nobody can be asked here; repeat with --yes") {
+			t.Errorf("several without --yes: %s", r)
+		}
+		contains(t, w.must(t, "poison", "replay", a.ID).stdout, "1 message replayed")
+		r = w.run(t, "poison", "replay", a.ID)
+		if r.code != 1 || !strings.Contains(r.stderr, "not in the poison queue") {
+			t.Errorf("a second time: %s", r)
+		}
+		contains(t, w.must(t, "poison", "drop", c.ID).stdout, "1 message dropped")
+		contains(t, w.must(t, "poison", "replay", "--target", "crm", "--yes", "--json").stdout, `"result":"done"`, b.ID)
+		if left := w.must(t, "poison", "list", "--json").objects(t); len(left) != 0 {
+			t.Errorf("left: %v", left)
+		}
+		rows := w.must(t, "outbox", "list", "--json").objects(t)
+		if len(rows) != 2 || rows[0]["subject"] != "replay.crm.contact.update" {
+			t.Errorf("the outbox holds %v", rows)
+		}
+		shown := w.must(t, "show", c.ID)
+		contains(t, shown.stdout, "inbox of mail: dropped", "dead of mail: dropped")
+	})
+}
+
+func TestPoison_two_operators_replay_one_letter(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		env := w.die(t, "crm", "error: a")
+		box := deadletters.New(w.js, w.subjects, 0)
+		letters, err := box.Get(t.Context(), env.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The other operator has read the letter too and is quicker; its process ends before the letter is marked.
+		other := deadletters.Operator{Store: w.store, Letters: noTombstones{}, Subjects: w.subjects}
+		if err := other.Replay(t.Context(), letters[0]); err == nil {
+			t.Fatal("the tombstone was written")
+		}
+		r := w.run(t, "poison", "replay", env.ID)
+		if r.code != 1 {
+			t.Error(r)
+		}
+		contains(t, r.stdout, "already", "0 messages replayed, 1 by somebody else before")
+		contains(t, r.stderr, "already replayed")
+		if rows := w.must(t, "outbox", "list", "--json").objects(t); len(rows) != 1 {
+			t.Errorf("the outbox holds %v", rows)
+		}
+		if left := w.must(t, "poison", "list", "--json").objects(t); len(left) != 0 {
+			t.Errorf("still listed: %v", left)
+		}
+	})
+}
+
+type noTombstones struct{}
+
+func (noTombstones) Tombstone(context.Context, deadletters.Letter, string) (bool, error) {
+	return false, fmt.Errorf("the process ended")
+}
+
+func TestPoison_parked_rows_are_in_the_list(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.must(t, "publish", "job", "crm", "big", "the whole payload", "--ordering-key", "k")
+		w.must(t, "publish", "job", "crm", "small", "--ordering-key", "k")
+		w.park(t, "too large")
+		items := w.must(t, "poison", "list", "--json").objects(t)
+		if len(items) == 0 || items[0]["at"] != "forwarder" || items[0]["target"] != "crm" || items[0]["name"] != "big" || items[0]["error"] != "too large" {
+			t.Fatalf("list: %v", items)
+		}
+		id := items[0]["id"].(string)
+		contains(t, w.must(t, "poison", "show", id).stdout, "at the forwarder for crm", "the whole payload")
+		contains(t, w.must(t, "status").stdout, "note parked rows of crm: ")
+		contains(t, w.must(t, "poison", "replay", id).stdout, "1 message replayed")
+		rows := w.must(t, "outbox", "list", "--json").objects(t)
+		if len(rows) != 2 || !strings.HasSuffix(rows[0]["subject"].(string), ".big") {
+			t.Errorf("not released in order: %v", rows)
+		}
+		w.park(t, "too large")
+		contains(t, w.must(t, "poison", "drop", id).stdout, "1 message dropped")
+		rows = w.must(t, "outbox", "list", "--json").objects(t)
+		if len(rows) != 1 || !strings.HasSuffix(rows[0]["subject"].(string), ".small") {
+			t.Errorf("after the drop the outbox holds %v", rows)
+		}
+	})
+}
+
+// park does what a forwarder does with the oldest job that the server refuses for good, and with those behind it.
+func (w *world) park(t *testing.T, reason string) {
+	t.Helper()
+	rows, err := w.store.ListOutbox(t.Context(), schema.RowFilter{Stream: schema.Jobs})
+	if err != nil || len(rows) == 0 {
+		t.Fatal(rows, err)
+	}
+	info, err := w.store.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	shard := int(rows[0].Slot) * info.Shards[schema.Jobs] >> 16
+	ref := schema.ShardRef{Stream: schema.Jobs, Generation: info.Generation[schema.Jobs], Shard: shard}
+	owner := schema.NewID()
+	if _, ok, err := w.sends.Acquire(t.Context(), ref, owner, testLease); err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	if err := w.sends.Park(t.Context(), schema.ParkParams{ShardRef: ref, Owner: owner, Name: rows[0].Name(), Reason: reason}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.sends.Tend(t.Context(), 100); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.sends.Release(t.Context(), owner); err != nil {
+		t.Fatal(err)
+	}
+}
+
+const (
+	testLease   = 10 * time.Second
+	testTimeout = 30 * time.Second
+)
+
+// TestC35_replay_all checks the operator's half of the case: stopped halfway, run again, nothing twice.
+func TestC35_replay_all(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		const n = 200
+		for i := range n {
+			w.die(t, "crm", fmt.Sprintf("error: %d", i))
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		done := make(chan result)
+		go func() {
+			done <- callContext(ctx, "", nil, append([]string{"poison", "replay", "--all", "--yes", "--rate", "100"}, w.flags...)...)
+		}()
+		testkit.Eventually(t, testTimeout, func() error {
+			rows, err := w.store.ListOutbox(t.Context(), schema.RowFilter{Limit: n})
+			if err == nil && len(rows) < n/4 {
+				err = fmt.Errorf("%d replayed", len(rows))
+			}
+			return err
+		})
+		stop() // Ctrl-C
+		r := <-done
+		if r.code != 1 || !strings.Contains(r.stderr, "it goes on where it stopped") {
+			t.Errorf("stopped: %s", r)
+		}
+		rows, err := w.store.ListOutbox(t.Context(), schema.RowFilter{Limit: n})
+		if err != nil || len(rows) >= n {
+			t.Fatalf("stopped after %d of %d, %v", len(rows), n, err)
+		}
+		w.must(t, "poison", "replay", "--all", "--yes", "--rate", "10000")
+		rows, err = w.store.ListOutbox(t.Context(), schema.RowFilter{Limit: 2 * n})
+		if err != nil || len(rows) != n {
+			t.Errorf("%d replays of %d messages, %v", len(rows), n, err)
+		}
+		of := map[string]bool{}
+		for _, row := range rows {
+			env, err := row.Envelope()
+			if err != nil || env.Replay == nil || env.Replay.Number != 1 || of[env.Replay.Of] {
+				t.Fatalf("replay %+v, %v", env, err)
+			}
+			of[env.Replay.Of] = true
+		}
+		if left := w.must(t, "poison", "list", "--json").objects(t); len(left) != 0 {
+			t.Errorf("%d are left", len(left))
+		}
+	})
+}
