@@ -52,7 +52,7 @@ func run(ctx context.Context) error {
 	}
 	if *list {
 		for _, m := range chosen {
-			fmt.Printf("%-40s %s\n", m.Name, m.Guard)
+			fmt.Printf("%-48s %s\n", m.Name, m.Guard)
 		}
 		return nil
 	}
@@ -80,7 +80,7 @@ func killAll(ctx context.Context, root string, mutants []mutant, verbose bool) e
 			return errors.New("interrupted")
 		}
 		counts[got]++
-		fmt.Printf("%-8s %-40s %6.1fs  %s %s\n", got, m.Name, time.Since(begun).Seconds(), m.Package, m.Run)
+		fmt.Printf("%-8s %-48s %6.1fs  %s %s\n", got, m.Name, time.Since(begun).Seconds(), m.Package, m.Run)
 		if verbose || got != killed {
 			fmt.Println(detail)
 		}
