@@ -83,22 +83,14 @@ func (r record) decide(run schema.Run, now int64) schema.Claim {
 		return schema.ClaimReused
 	case run.Replay < r.Replay:
 		return schema.ClaimSuperseded
-	case run.Replay > r.Replay:
+	case r.State == schema.InboxRunning && r.busy(run.Owner, now):
+		return schema.ClaimBusy
+	case run.Replay > r.Replay || r.State == schema.InboxRunning:
 		return schema.ClaimRun
-	}
-	switch r.State {
-	case schema.InboxDone, schema.InboxDropped:
-		return schema.ClaimDone
-	case schema.InboxDead:
-		if r.otherMessage(run) { // the letter of the first stands for this one
-			return schema.ClaimDone
-		}
+	case r.State == schema.InboxDead && !r.otherMessage(run):
 		return schema.ClaimDead
 	}
-	if r.heldByOther(run.Owner, now) || nanos(r.NextTry) > now {
-		return schema.ClaimBusy
-	}
-	return schema.ClaimRun
+	return schema.ClaimDone // also when it died as another message, whose letter stands for it
 }
 
 // otherContent reports whether the key belongs to a message that says something else. A record that a replay or a drop
@@ -111,13 +103,13 @@ func (r record) otherMessage(run schema.Run) bool {
 	return r.MessageID != "" && r.MessageID != run.MessageID
 }
 
-// heldByOther reports whether a lease that has not ended belongs to another run.
-func (r record) heldByOther(owner string, now int64) bool {
-	return r.State == schema.InboxRunning && r.LeaseOwner != "" && r.LeaseOwner != owner && r.leaseUntil > now
+// busy reports whether a lease that has not ended belongs to another run, or the next attempt is not due yet: the broker
+// hands a message out before that when it has not heard of the wait.
+func (r record) busy(owner string, now int64) bool {
+	return r.LeaseOwner != "" && r.LeaseOwner != owner && r.leaseUntil > now || nanos(r.NextTry) > now
 }
 
-// wait is how long a busy key stays so: until its lease ends, or until its next attempt is due. The broker may hand a
-// message out before that when it has not heard of the wait.
+// wait is how long a busy key stays so.
 func (r record) wait(now int64) time.Duration {
 	return time.Duration(max(r.leaseUntil, nanos(r.NextTry)) - now)
 }
@@ -154,8 +146,7 @@ func (s *Store) Fail(ctx context.Context, run schema.Run, f schema.Failure) (sch
 		if rec = old; old.recorded(run, f) {
 			return nil
 		}
-		if old.otherContent(run) || run.Replay < old.Replay ||
-			run.Replay == old.Replay && (old.State != schema.InboxRunning || old.heldByOther(run.Owner, now)) {
+		if old.decide(run, now) != schema.ClaimRun {
 			return leaseLost()
 		}
 		rec = old.adopt(run).fail(f, now)
@@ -167,15 +158,11 @@ func (s *Store) Fail(ctx context.Context, run schema.Run, f schema.Failure) (sch
 	return rec.InboxRecord, nil
 }
 
-// recorded reports whether this failure of this delivery is in the record already: the answer of the first call was lost.
+// recorded reports whether this failure of this delivery is in the record already: the answer of the first call was
+// lost. A run that has started again has no next try.
 func (r record) recorded(run schema.Run, f schema.Failure) bool {
-	state := schema.InboxRunning
-	if f.Dead {
-		state = schema.InboxDead
-	}
-	settled := f.Dead || !r.NextTry.IsZero() // a run that has started again has no next try
-	return r.State == state && settled && r.LeaseOwner == "" && r.Deliveries == f.Deliveries &&
-		r.MessageID == run.MessageID && r.Replay == run.Replay
+	return r.State == schema.InboxRunning && !f.Dead && r.LeaseOwner == "" && !r.NextTry.IsZero() &&
+		r.Deliveries == f.Deliveries && r.MessageID == run.MessageID && r.Replay == run.Replay
 }
 
 // fail returns the record with a failure entered.
