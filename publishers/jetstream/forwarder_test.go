@@ -8,7 +8,7 @@ import (
 
 func TestForwarder_drains_both_streams_in_order(t *testing.T) {
 	t.Parallel()
-	databases(t, func(t *testing.T, open func(*testing.T) *database) {
+	databases(t, func(t *testing.T, open func(testing.TB) *database) {
 		db, b := open(t), openBroker(t)
 		f := newForwarder(t, db, b.nc, quick(t))
 		const n = 2500

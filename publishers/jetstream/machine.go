@@ -1,6 +1,8 @@
 package jetstream
 
 import (
+	"slices"
+
 	"github.com/millbridge/millbridge/schema"
 )
 
@@ -15,12 +17,11 @@ type machine struct {
 	faults faults
 }
 
-// faults break a rule on purpose, so that tests can show that it is needed.
+// faults break a rule on purpose, so that tests can show that it is needed. Nothing but a test sets them.
 type faults struct {
 	forgetNames      bool // a take-over does not carry names forward
-	nameOwnBatchOnly bool // a cursor names only the batch it was written with
-	removeRemembered bool // what was sent is removed, whatever the cursor names
-	sendUnfenced     bool // data is sent on whatever cursor is there
+	nameOwnBatchOnly bool // a cursor names only the rows it was written with
+	trustMemory      bool // what was sent counts as stored, whatever the cursor says
 }
 
 // takeOver returns the cursor with which owner takes over from the one in the stream: the same batch number, and all
@@ -31,7 +32,7 @@ func takeOver(owner string, found storedCursor, ledger schema.Shard, f faults) s
 	}
 	c := schema.Cursor{Owner: owner, Batch: found.Batch, Total: found.Total, Removed: ledger.Batch, Batches: after(found.Batches, ledger.Batch)}
 	if f.forgetNames {
-		c.Removed, c.Batches = c.Batch, nil
+		c.Batches = nameless(c.Batches)
 	}
 	return c
 }
@@ -46,6 +47,15 @@ func after(batches []schema.CursorBatch, n int64) []schema.CursorBatch {
 	return nil
 }
 
+// nameless is for faults.
+func nameless(batches []schema.CursorBatch) []schema.CursorBatch {
+	without := slices.Clone(batches)
+	for i := range without {
+		without[i].Rows = nil
+	}
+	return without
+}
+
 // next returns the cursor to write with a batch of rows. It carries forward the names of all rows whose removal is not
 // known to be durable. Without rows it says the same as the cursor in the stream.
 func (m *machine) next(rows []schema.RowName) schema.Cursor {
@@ -56,7 +66,7 @@ func (m *machine) next(rows []schema.RowName) schema.Cursor {
 	c.Batch++
 	c.Total += int64(len(rows))
 	if m.faults.nameOwnBatchOnly {
-		c.Removed, c.Batches = c.Batch-1, nil
+		c.Batches = nameless(c.Batches)
 	}
 	c.Batches = append(c.Batches, schema.CursorBatch{Batch: c.Batch, Total: c.Total, Rows: rows})
 	return c

@@ -41,6 +41,10 @@ func (o *owner) resync(ctx context.Context) (sent int, err error) {
 		return 0, nil
 	}
 	c, err := readCursor(ctx, o.f.nc, o.stream, o.subject, o.f.cfg.AckTimeout)
+	if o.m.faults.trustMemory && len(o.staged) > 0 {
+		c.Cursor, err = o.m.next(o.staged[0].rows), nil
+		c.Seq = max(c.Seq, o.m.seq)
+	}
 	switch {
 	case err != nil:
 		return 0, err

@@ -3,13 +3,16 @@ package jetstream
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/nats-io/nats.go"
 	natsjs "github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/millbridge/millbridge/internal/testkit"
 	"github.com/millbridge/millbridge/schema"
@@ -27,9 +30,9 @@ type database struct {
 }
 
 // databases runs test on both stores.
-func databases(t *testing.T, test func(t *testing.T, open func(t *testing.T) *database)) {
+func databases(t *testing.T, test func(t *testing.T, open func(t testing.TB) *database)) {
 	t.Helper()
-	for name, open := range map[string]func(*testing.T) *database{"postgres": openPostgres, "sqlite": openSQLite} {
+	for name, open := range map[string]func(testing.TB) *database{"postgres": openPostgres, "sqlite": openSQLite} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			test(t, open)
@@ -37,7 +40,7 @@ func databases(t *testing.T, test func(t *testing.T, open func(t *testing.T) *da
 	}
 }
 
-func openPostgres(t *testing.T) *database {
+func openPostgres(t testing.TB) *database {
 	t.Helper()
 	s := postgres.New(testkit.EmptyPostgres(t), postgres.Options{Logger: testkit.Logger(t)})
 	if _, _, err := s.MigrateUp(t.Context()); err != nil {
@@ -53,7 +56,7 @@ func openPostgres(t *testing.T) *database {
 		}}
 }
 
-func openSQLite(t *testing.T) *database {
+func openSQLite(t testing.TB) *database {
 	t.Helper()
 	write, read := testkit.SQLite(t)
 	s := sqlite.New(write, read, sqlite.Options{Logger: testkit.Logger(t)})
@@ -85,7 +88,7 @@ type broker struct {
 	js natsjs.JetStream
 }
 
-func openBroker(t *testing.T) *broker {
+func openBroker(t testing.TB) *broker {
 	t.Helper()
 	b := &broker{Server: testkit.NATS(t)}
 	b.nc = b.Conn(t)
@@ -101,7 +104,7 @@ func quick(t *testing.T) ForwarderConfig {
 	return ForwarderConfig{AckTimeout: 2 * time.Second, RetryMax: 200 * time.Millisecond, Lease: 3 * time.Second, TendEvery: 50 * time.Millisecond, Logger: testkit.Logger(t)}
 }
 
-func newForwarder(t *testing.T, d Store, nc *nats.Conn, cfg ForwarderConfig) *Forwarder {
+func newForwarder(t testing.TB, d Store, nc *nats.Conn, cfg ForwarderConfig) *Forwarder {
 	t.Helper()
 	f, err := NewForwarder(d, nc, cfg)
 	if err != nil {
@@ -131,7 +134,7 @@ type storedMsg struct {
 }
 
 // stored reads all messages of a stream but cursors, in order.
-func stored(t *testing.T, js natsjs.JetStream, stream string) []storedMsg {
+func stored(t testing.TB, js natsjs.JetStream, stream string) []storedMsg {
 	t.Helper()
 	s, err := js.Stream(t.Context(), stream)
 	if err != nil {
@@ -141,17 +144,28 @@ func stored(t *testing.T, js natsjs.JetStream, stream string) []storedMsg {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var msgs []storedMsg
-	for seq := info.State.FirstSeq; seq <= info.State.LastSeq && info.State.Msgs > 0; seq++ {
-		m, err := s.GetMsg(t.Context(), seq)
-		if err != nil {
-			continue // removed
-		}
-		if id := m.Header.Get(schema.HeaderID); id != "" {
-			msgs = append(msgs, storedMsg{seq, m.Subject, id, m.Header, string(m.Data)})
-		}
+	if info.State.Msgs == 0 {
+		return nil
 	}
-	return msgs
+	all := make([]storedMsg, info.State.LastSeq-info.State.FirstSeq+1)
+	group, ctx := errgroup.WithContext(t.Context())
+	group.SetLimit(16)
+	for i := range all {
+		group.Go(func() error {
+			m, err := s.GetMsg(ctx, info.State.FirstSeq+uint64(i))
+			if err == nil {
+				all[i] = storedMsg{m.Sequence, m.Subject, m.Header.Get(schema.HeaderID), m.Header, string(m.Data)}
+			}
+			if errors.Is(err, natsjs.ErrMsgNotFound) {
+				return nil
+			}
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	return slices.DeleteFunc(all, func(m storedMsg) bool { return m.id == "" })
 }
 
 // jobs makes n jobs whose payloads count from first.
