@@ -1,0 +1,88 @@
+package tests
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/millbridge/millbridge/internal/config"
+)
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestDocs_configuration_lists_every_key_with_its_default(t *testing.T) {
+	t.Parallel()
+	doc := map[string]string{}
+	for _, m := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\| (?:`([^`]*)`)? ?\\| ").FindAllStringSubmatch(read(t, "docs/configuration.md"), -1) {
+		doc[m[1]] = m[2]
+	}
+	// A webhook's defaults are known once there is one.
+	c, err := config.Load(config.Source{Sets: []config.Set{{Flag: "--set", Key: "webhooks.x.url", Value: "https://example.com/"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]bool{}
+	for _, v := range c.Values() {
+		key := strings.Replace(v.Key, "webhooks.x.", "webhooks.<name>.", 1)
+		known[key] = true
+		want := fmt.Sprint(v.Value)
+		if want == "[]" || key == "webhooks.<name>.url" {
+			want = ""
+		}
+		got, ok := doc[key]
+		switch {
+		case !ok:
+			t.Errorf("docs/configuration.md does not have %s", key)
+		case got != want:
+			t.Errorf("docs/configuration.md says that %s is %q by default, it is %q", key, got, want)
+		}
+	}
+	for key := range doc {
+		if !known[key] {
+			t.Errorf("docs/configuration.md has %s, which is no key", key)
+		}
+	}
+}
+
+var linkPattern = regexp.MustCompile(`\]\(([^)#\s]+)(#[^)]*)?\)`)
+
+func TestDocs_links_lead_somewhere(t *testing.T) {
+	t.Parallel()
+	checked := 0
+	err := filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || filepath.Ext(path) != ".md" {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for _, m := range linkPattern.FindAllStringSubmatch(string(text), -1) {
+			if strings.Contains(m[1], "://") {
+				continue
+			}
+			checked++
+			if _, err := os.Stat(filepath.Join(filepath.Dir(path), m[1])); err != nil {
+				t.Errorf("%s links to %s, which is not there", path, m[1])
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if checked < 20 {
+		t.Errorf("only %d links were checked", checked)
+	}
+}
