@@ -43,19 +43,33 @@ func newAppending(envs []schema.Envelope, maxPayload int) (*appending, error) {
 		envs: withTime(envs, now), rows: make([]schema.Row, len(envs)), first: make([]int, len(envs)),
 		keys: make(map[[32]byte]*usedKey), call: schema.NewUUID(now),
 	}
-	for i, e := range envs {
+	var faults []error
+	for i, e := range a.envs {
 		a.rows[i], a.first[i] = schema.NewRow(e), i
 		if !keyed(e) {
 			continue
 		}
 		h := e.KeyHash()
-		if k := a.keys[h]; k != nil {
-			a.first[i] = k.env
+		k := a.keys[h]
+		if k == nil {
+			a.keys[h] = &usedKey{env: i}
 			continue
 		}
-		a.keys[h] = &usedKey{env: i}
+		a.first[i] = k.env
+		if first := envs[k.env]; first.BodyHash() != e.BodyHash() {
+			faults = append(faults, keyReused(e.ID, first.ID))
+		}
+	}
+	if len(faults) > 0 {
+		return nil, errors.Join(faults...)
 	}
 	return a, nil
+}
+
+func keyReused(id, by string) error {
+	return fmt.Errorf("%w: %w", schema.ErrKeyReused, &schema.ValidationError{ID: id, Faults: []schema.Fault{{
+		Field: "key", Reason: "was used by message " + by + " with other content",
+	}}})
 }
 
 // keyed reports whether e takes an explicit idempotency key. A replay has its message's key on purpose and takes none.
@@ -137,10 +151,7 @@ func (a *appending) receipts() ([]schema.Receipt, error) {
 		case k.messageID == "": // it was there when we tried to write it and had expired when we looked
 			faults = append(faults, fmt.Errorf("message %s: its key has just expired: %w", e.ID, schema.ErrRetryTransaction))
 		case !bytes.Equal(k.bodyHash, body[:]):
-			fault := &schema.ValidationError{ID: e.ID, Faults: []schema.Fault{{
-				Field: "key", Reason: "was used by message " + k.messageID + " with other content",
-			}}}
-			faults = append(faults, fmt.Errorf("%w: %w", schema.ErrKeyReused, fault))
+			faults = append(faults, keyReused(e.ID, k.messageID))
 		case a.first[i] != i || !k.isNew:
 			receipts[i] = schema.Receipt{ID: k.messageID, Existing: true}
 		}

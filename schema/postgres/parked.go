@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"math"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/millbridge/millbridge/schema"
@@ -49,6 +50,9 @@ func (s *Store) ReleaseParked(ctx context.Context, id string) (n int, err error)
 		if err != nil {
 			return err
 		}
+		if err := parkRest(ctx, tx, locks); err != nil {
+			return err
+		}
 		if len(locks) == 0 { // without an ordering key
 			n, err = putBack(ctx, tx, `id = $1::text::uuid`, schema.RowID(id).String())
 		} else {
@@ -70,6 +74,9 @@ func (s *Store) DropParked(ctx context.Context, id string) error {
 	err := s.InTx(ctx, func(tx pgx.Tx) error {
 		locks, err := lockParked(ctx, tx, id)
 		if err != nil {
+			return err
+		}
+		if err := parkRest(ctx, tx, locks); err != nil {
 			return err
 		}
 		tag, err := tx.Exec(ctx, `DELETE FROM millbridge.parked WHERE id = $1::text::uuid`, schema.RowID(id).String())
@@ -100,6 +107,7 @@ func notFound() error { return schema.WithKind(schema.Permanent, schema.ErrNotFo
 
 // lockParked takes the locks of the ordering keys that parked rows with this message id have.
 func lockParked(ctx context.Context, tx pgx.Tx, id string) (locks []int64, err error) {
+	locks = []int64{} // nil would be NULL
 	rows, err := tx.Query(ctx, `SELECT DISTINCT coalesce(order_lock, 0) FROM millbridge.parked WHERE id = $1::text::uuid ORDER BY 1`,
 		schema.RowID(id).String())
 	if err != nil {
@@ -123,15 +131,17 @@ func lockParked(ctx context.Context, tx pgx.Tx, id string) (locks []int64, err e
 	return locks, err
 }
 
-// putBackKeys returns all parked rows of these ordering keys to the outbox. Rows that wait there already are parked
-// behind the others first: they came later, and a reader that has passed them by would not look at their sequences
-// again.
+// parkRest moves all rows that still wait in the outbox behind the parked row of their ordering key. Those are to come
+// back with the others: after them, and with sequences that a reader has not passed by.
+func parkRest(ctx context.Context, tx pgx.Tx, locks []int64) error {
+	_, err := tx.Exec(ctx, sqlParkBehind, locks, int64(math.MaxInt64))
+	return err
+}
+
+// putBackKeys returns all parked rows of these ordering keys to the outbox.
 func putBackKeys(ctx context.Context, tx pgx.Tx, locks []int64) (int, error) {
 	if len(locks) == 0 {
 		return 0, nil
-	}
-	if _, err := tx.Exec(ctx, sqlParkBehind, locks, len(locks)<<32); err != nil {
-		return 0, err
 	}
 	return putBack(ctx, tx, `order_lock = ANY ($1::bigint[])`, locks)
 }

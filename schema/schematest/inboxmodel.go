@@ -1,0 +1,263 @@
+package schematest
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/millbridge/millbridge/schema"
+	"pgregory.net/rapid"
+)
+
+// A model is what the inbox should know about one key, on a clock that only [Harness].Age moves. Leases and waits are
+// hours, steps of the clock 80 minutes: the moments of real time that a test takes never decide.
+type model struct {
+	now    time.Duration
+	exists bool
+	schema.InboxRecord
+	leaseUntil, nextTry time.Duration
+}
+
+const clockStep = 80 * time.Minute
+
+func (m *model) running() bool { return m.State == schema.InboxRunning }
+
+// claim answers a run without changing anything.
+func (m *model) claim(run schema.Run) schema.Claim {
+	switch {
+	case !m.exists:
+		return schema.ClaimRun
+	case m.BodyHash != [32]byte{} && m.BodyHash != run.BodyHash:
+		return schema.ClaimReused
+	case run.Replay < m.Replay:
+		return schema.ClaimSuperseded
+	case m.running() && m.LeaseOwner != "" && m.LeaseOwner != run.Owner && m.leaseUntil > m.now:
+		return schema.ClaimBusy
+	case m.running() && m.nextTry > m.now:
+		return schema.ClaimBusy
+	case run.Replay > m.Replay || m.running():
+		return schema.ClaimRun
+	case m.State == schema.InboxDead && (m.MessageID == run.MessageID || m.MessageID == ""):
+		return schema.ClaimDead
+	}
+	return schema.ClaimDone
+}
+
+// take is what a run that may go ahead makes of the record.
+func (m *model) take(run schema.Run) {
+	if run.Replay > m.Replay || !m.exists {
+		m.Attempts, m.Deliveries = 0, 0
+	}
+	if m.MessageID != run.MessageID {
+		m.Deliveries = 0
+	}
+	m.exists, m.MessageID, m.BodyHash, m.Replay = true, run.MessageID, run.BodyHash, run.Replay
+	m.Cause, m.nextTry, m.LeaseOwner, m.leaseUntil = "", 0, "", 0
+}
+
+func (m *model) fail(run schema.Run, f schema.Failure) (ok bool) {
+	if m.exists && m.running() && !f.Dead && m.LeaseOwner == "" && m.Deliveries == f.Deliveries && m.nextTry != 0 &&
+		m.MessageID == run.MessageID && m.Replay == run.Replay {
+		return true // noted before
+	}
+	if m.claim(run) != schema.ClaimRun {
+		return false
+	}
+	m.take(run)
+	if f.Attempted {
+		m.Attempts++
+	}
+	m.Deliveries, m.LastError = f.Deliveries, f.Reason
+	m.State, m.nextTry = schema.InboxRunning, m.now+f.RetryIn
+	if f.Dead {
+		m.State, m.Cause, m.nextTry = schema.InboxDead, f.Cause, 0
+	}
+	return true
+}
+
+func (m *model) leaveDead(from int, state schema.InboxState, replay int) bool {
+	if !m.exists {
+		m.exists, m.State, m.Replay = true, state, replay
+		return true
+	}
+	if m.State != schema.InboxDead || m.Replay != from {
+		return false
+	}
+	m.State, m.Replay = state, replay
+	if state == schema.InboxRunning {
+		m.Attempts, m.Deliveries, m.Cause = 0, 0, ""
+	}
+	return true
+}
+
+// testInboxModel compares the store with the model over random histories of one key.
+func testInboxModel[Tx any](t *testing.T, open Opener[Tx]) {
+	s := start(t, open)
+	histories := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		histories++
+		m := &model{now: time.Minute}
+		key := schema.InboxKey{Handler: "h", Key: fmt.Sprint(histories)}
+		var runs []schema.Run
+		newRun := func() schema.Run {
+			n := rapid.IntRange(0, 3).Draw(rt, "message")
+			run := schema.Run{
+				Key: key, Owner: fmt.Sprintf("%d/%d", histories, len(runs)), MessageID: fmt.Sprint("m", n/2),
+				BodyHash: [32]byte{1}, Lease: time.Duration(rapid.IntRange(1, 3).Draw(rt, "lease")) * time.Hour,
+				Replay: max(0, m.Replay+rapid.SampledFrom([]int{0, 0, 0, 0, -1, 1}).Draw(rt, "replay")),
+			}
+			if n == 3 {
+				run.MessageID, run.BodyHash = "m3", [32]byte{2}
+			}
+			runs = append(runs, run)
+			return run
+		}
+		oldRun := func() schema.Run {
+			if len(runs) == 0 {
+				return newRun()
+			}
+			return runs[rapid.IntRange(max(0, len(runs)-3), len(runs)-1).Draw(rt, "run")]
+		}
+		check := func(err error) {
+			rt.Helper()
+			if err != nil {
+				rt.Fatal(err)
+			}
+		}
+		// inTx runs f in a transaction, keeps the model's change only if it commits.
+		inTx := func(f func(tx Tx) error) {
+			before := *m
+			end := rapid.SampledFrom([]error{nil, nil, errRollback}).Draw(rt, "end")
+			err := s.Store.InTx(s.ctx, func(tx Tx) error {
+				check(f(tx))
+				return end
+			})
+			if end == nil {
+				check(err)
+			} else {
+				*m = before
+			}
+		}
+		rt.Repeat(map[string]func(*rapid.T){
+			"claim": func(rt *rapid.T) {
+				run := newRun()
+				want := m.claim(run)
+				res, err := s.Store.Claim(s.ctx, run)
+				check(err)
+				if res.Claim != want {
+					rt.Fatalf("claim %v on %+v, want %v", res.Claim, res.Record, want)
+				}
+				if (res.Wait > 0) != (want == schema.ClaimBusy) {
+					rt.Fatalf("claim %v with wait %v", want, res.Wait)
+				}
+				if want == schema.ClaimRun {
+					m.take(run)
+					m.State, m.LeaseOwner, m.leaseUntil = schema.InboxRunning, run.Owner, m.now+run.Lease
+				}
+			},
+			"claim in transaction": func(rt *rapid.T) {
+				run := newRun()
+				want := m.claim(run)
+				inTx(func(tx Tx) error {
+					res, err := s.Store.ClaimTx(s.ctx, tx, run)
+					if err == nil && res.Claim != want {
+						rt.Fatalf("claim %v on %+v, want %v", res.Claim, res.Record, want)
+					}
+					if want == schema.ClaimRun {
+						m.take(run)
+						m.State = schema.InboxDone
+					}
+					return err
+				})
+			},
+			"done": func(rt *rapid.T) {
+				run := oldRun()
+				ok := m.exists && m.running() && m.LeaseOwner == run.Owner && m.Replay == run.Replay
+				if err := s.Store.Done(s.ctx, run); (err == nil) != ok {
+					rt.Fatalf("done %+v: %v, want %v", run, err, ok)
+				}
+				if ok {
+					m.State, m.LeaseOwner, m.leaseUntil, m.nextTry = schema.InboxDone, "", 0, 0
+				}
+			},
+			"fail": func(rt *rapid.T) {
+				run := oldRun()
+				f := schema.Failure{
+					Reason: rapid.SampledFrom([]string{"a", "b"}).Draw(rt, "reason"), Attempted: rapid.Bool().Draw(rt, "attempted"),
+					Deliveries: uint64(rapid.IntRange(1, 3).Draw(rt, "deliveries")), RetryIn: time.Duration(rapid.IntRange(1, 3).Draw(rt, "retry")) * time.Hour,
+				}
+				if f.Dead = rapid.IntRange(0, 2).Draw(rt, "dead") == 0; f.Dead {
+					f.Cause = schema.CausePermanent
+				}
+				ok := m.fail(run, f)
+				if rec, err := s.Store.Fail(s.ctx, run, f); (err == nil) != ok {
+					rt.Fatalf("fail %+v: %+v, %v, want %v", run, rec, err, ok)
+				}
+			},
+			"free": func(rt *rapid.T) {
+				run := oldRun()
+				check(s.Store.Free(s.ctx, run))
+				if m.exists && m.running() && m.LeaseOwner == run.Owner {
+					m.LeaseOwner, m.leaseUntil = "", 0
+				}
+			},
+			"extend": func(rt *rapid.T) {
+				run := oldRun()
+				ok := m.exists && m.running() && m.LeaseOwner == run.Owner
+				held, err := s.Store.Extend(s.ctx, []string{run.Owner, "nobody"}, run.Lease)
+				check(err)
+				if slices.Contains(held, run.Owner) != ok || len(held) > 1 {
+					rt.Fatalf("extended %v, want it to have %s: %v", held, run.Owner, ok)
+				}
+				if ok {
+					m.leaseUntil = m.now + run.Lease
+				}
+			},
+			"reset": func(rt *rapid.T) {
+				from := max(0, m.Replay+rapid.SampledFrom([]int{0, 0, 0, -1, 1}).Draw(rt, "from"))
+				inTx(func(tx Tx) error {
+					want := m.leaveDead(from, schema.InboxRunning, from+1)
+					ok, err := s.Store.ResetForReplay(s.ctx, tx, key, from)
+					if err == nil && ok != want {
+						rt.Fatalf("reset from %d: %v, want %v", from, ok, want)
+					}
+					return err
+				})
+			},
+			"drop": func(rt *rapid.T) {
+				from := max(0, m.Replay+rapid.SampledFrom([]int{0, 0, 0, -1, 1}).Draw(rt, "from"))
+				inTx(func(tx Tx) error {
+					want := m.leaveDead(from, schema.InboxDropped, from)
+					ok, err := s.Store.Drop(s.ctx, tx, key, from)
+					if err == nil && ok != want {
+						rt.Fatalf("drop at %d: %v, want %v", from, ok, want)
+					}
+					return err
+				})
+			},
+			"time passes": func(*rapid.T) {
+				check(s.Age(s.ctx, clockStep))
+				m.now += clockStep
+			},
+			"": func(rt *rapid.T) { // after each step
+				rec, ok, err := s.Store.LookupInbox(s.ctx, key)
+				check(err)
+				if ok != m.exists {
+					rt.Fatalf("a record: %v, want %v", ok, m.exists)
+				}
+				if !ok {
+					return
+				}
+				want := m.InboxRecord
+				want.Key, want.UpdatedAt, want.NextTry = key, rec.UpdatedAt, rec.NextTry
+				if m.leaseUntil <= m.now {
+					want.LeaseOwner = ""
+				}
+				if rec != want || rec.NextTry.IsZero() != (m.nextTry == 0) {
+					rt.Fatalf("record\n%+v, want\n%+v with the next try at %v", rec, want, m.nextTry)
+				}
+			},
+		})
+	})
+}
