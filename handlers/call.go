@@ -51,9 +51,13 @@ func Tx[T any](ctx context.Context) (T, error) {
 		var none T
 		return none, Permanent(fmt.Errorf("handler %q has no transaction: its policy's mode is not %q", c.Handler, ModeTx))
 	}
-	tx, ok := c.Unit.Tx().(T)
+	got := c.Unit.Tx()
+	tx, ok := got.(T)
+	if err, failed := got.(error); failed {
+		return tx, fmt.Errorf("handler %q: %w", c.Handler, err)
+	}
 	if !ok {
-		return tx, Permanent(fmt.Errorf("handler %q: its transaction is a %T, not a %T", c.Handler, c.Unit.Tx(), tx))
+		return tx, Permanent(fmt.Errorf("handler %q: its transaction is a %T, not a %T", c.Handler, got, tx))
 	}
 	return tx, nil
 }

@@ -13,6 +13,7 @@ type Unit interface {
 	// Drop turns a key that is dead at this replay number into a dropped one; false if somebody was quicker. Without a
 	// row it inserts one and returns true.
 	Drop(ctx context.Context, key InboxKey, from int) (bool, error)
-	// Tx is the transaction itself: a pgx.Tx or an *sql.Tx.
+	// Tx is the transaction itself, a pgx.Tx or an *sql.Tx, or the error with which it could not begin: SQLite's begins
+	// when it is first needed.
 	Tx() any
 }

@@ -30,6 +30,32 @@ func (s *Store) ClaimTx(ctx context.Context, tx *sql.Tx, run schema.Run) (schema
 	return res, wrap("claim message", err)
 }
 
+// look answers a run without writing. Of the same key it may answer several that they may run.
+func (s *Store) look(ctx context.Context, run schema.Run) (schema.ClaimResult, error) {
+	now := s.now()
+	old, found, err := lookup(ctx, s.read, run.Key.Hash())
+	switch {
+	case err != nil:
+		return schema.ClaimResult{}, wrap("claim message", err)
+	case !found:
+		old = fresh(run)
+	}
+	old.Key = run.Key
+	return old.answer(run, now), nil
+}
+
+// answer is decide with the record that goes with it.
+func (r record) answer(run schema.Run, now int64) schema.ClaimResult {
+	res := schema.ClaimResult{Claim: r.decide(run, now), Record: r.InboxRecord}
+	switch res.Claim {
+	case schema.ClaimRun:
+		res.Record = r.adopt(run).InboxRecord
+	case schema.ClaimBusy:
+		res.Wait = r.wait(now)
+	}
+	return res
+}
+
 // claim decides a run in tx and, when it may run, records it in the given state.
 func (s *Store) claim(ctx context.Context, tx *sql.Tx, run schema.Run, state schema.InboxState) (schema.ClaimResult, error) {
 	now := s.now()
@@ -55,12 +81,8 @@ func (s *Store) claim(ctx context.Context, tx *sql.Tx, run schema.Run, state sch
 		return schema.ClaimResult{}, err
 	}
 	old.Key = run.Key
-	switch claim := old.decide(run, now); claim {
-	case schema.ClaimRun:
-	case schema.ClaimBusy:
-		return schema.ClaimResult{Claim: claim, Record: old.InboxRecord, Wait: old.wait(now)}, nil
-	default:
-		return schema.ClaimResult{Claim: claim, Record: old.InboxRecord}, nil
+	if res := old.answer(run, now); res.Claim != schema.ClaimRun {
+		return res, nil
 	}
 	rec = start(old.adopt(run))
 	if err := updateRecord(ctx, tx, run.Key.Hash(), rec); err != nil {

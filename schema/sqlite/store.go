@@ -48,6 +48,7 @@ type Store struct {
 
 	flushed atomic.Int64 // outbox rows up to this sequence are on disk
 	limit   payloadLimit
+	running sync.Map // hashes of the inbox keys that units of this store run
 
 	mu   sync.Mutex
 	held *forwarderLock // nil until a shard is acquired
