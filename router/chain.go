@@ -1,0 +1,56 @@
+package router
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/millbridge/millbridge/handlers"
+	"github.com/millbridge/millbridge/schema"
+)
+
+const (
+	storeTimeout = 10 * time.Second // of one call of the inbox or of the letter box
+	firstPause   = 100 * time.Millisecond
+	maxPause     = 5 * time.Second
+)
+
+// chain is what the messages of one target or subscription go through.
+type chain struct {
+	name     string
+	handler  handlers.Handler
+	policy   handlers.Policy // without zero fields
+	subjects schema.Subjects
+	lease    time.Duration
+	inbox    Inbox
+	letters  letterBox
+	runs     *runs
+	slots    chan struct{} // one place for each handler that may run
+	stats    stats
+	log      *slog.Logger
+
+	firstPause time.Duration // while the database is away
+}
+
+// middlewares returns the way in, outermost first.
+//
+// Settle is outermost, because it alone decides what the broker hears. The timeout is outside of idempotency, so that
+// it also ends a transaction that the handler runs in. Recover is innermost: a panic is an error for all others, and
+// leases and transactions end as after any error.
+func (c *chain) middlewares() []message.HandlerMiddleware {
+	return []message.HandlerMiddleware{c.settle, c.timeout, c.idempotency, c.recover}
+}
+
+// handle is the end of the chain: it calls the handler.
+func (c *chain) handle(msg *message.Message) ([]*message.Message, error) {
+	r := runOf(msg)
+	r.started = true
+	return nil, c.handler.Handle(handlers.WithCall(msg.Context(), r.call(c.policy)), r.env)
+}
+
+// storeContext is for a call that must not end with the handler's time: what has happened is written down.
+func storeContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+}

@@ -1,0 +1,172 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/millbridge/millbridge/handlers"
+	"github.com/millbridge/millbridge/schema"
+)
+
+// timeout gives each attempt the whole time that the policy allows.
+func (c *chain) timeout(next message.HandlerFunc) message.HandlerFunc {
+	return func(msg *message.Message) ([]*message.Message, error) {
+		outer := msg.Context()
+		ctx, cancel := context.WithTimeoutCause(outer, c.policy.Timeout, errTimeout)
+		defer cancel()
+		msg.SetContext(ctx)
+		defer msg.SetContext(outer)
+		out, err := next(msg)
+		if err != nil && context.Cause(ctx) == errTimeout {
+			err = fmt.Errorf("no result within %v: %w", c.policy.Timeout, err)
+		}
+		return out, err
+	}
+}
+
+// recover turns a panic into an error.
+func (c *chain) recover(next message.HandlerFunc) message.HandlerFunc {
+	return func(msg *message.Message) (out []*message.Message, err error) {
+		defer func() {
+			if v := recover(); v != nil {
+				out, err = nil, &PanicError{Value: v, Stack: debug.Stack()}
+			}
+		}()
+		return next(msg)
+	}
+}
+
+// idempotency lets a run start only if its key is not handled, given up or in other hands, and marks the key as handled
+// when the handler succeeds.
+func (c *chain) idempotency(next message.HandlerFunc) message.HandlerFunc {
+	return func(msg *message.Message) ([]*message.Message, error) {
+		r := runOf(msg)
+		switch {
+		case c.policy.Mode == handlers.ModeTx:
+			return nil, c.inTransaction(msg, r, next)
+		case c.policy.Mode == handlers.ModeNone && r.delivery.Delivered == 1 && r.inbox.Replay == 0:
+			return nil, c.unguarded(msg, r, next)
+		}
+		return nil, c.underLease(msg, r, next)
+	}
+}
+
+// unguarded runs the handler without asking the inbox, which hears of the key only if the handler fails.
+func (c *chain) unguarded(msg *message.Message, r *run, next message.HandlerFunc) error {
+	_, failure := next(msg)
+	if failure == nil {
+		return nil
+	}
+	for pause := c.firstPause; r.ctx.Err() == nil; pause = min(2*pause, maxPause) {
+		asked := c.runs.now()
+		ctx, cancel := storeContext(r.ctx)
+		res, err := c.inbox.Claim(ctx, r.inbox)
+		cancel()
+		if err == nil {
+			if r.claimed = res.Claim == schema.ClaimRun; r.claimed {
+				c.runs.keep(r, asked)
+			}
+			if err := c.answer(r, res); err != nil {
+				return err
+			}
+			return failure
+		}
+		c.stats.fault(fmt.Errorf("claim: %w", err))
+		if schema.KindOf(err) == schema.Permanent || !c.runs.pause(r, pause) {
+			break
+		}
+	}
+	return failure
+}
+
+func (c *chain) underLease(msg *message.Message, r *run, next message.HandlerFunc) error {
+	asked := c.runs.now()
+	ctx, cancel := storeContext(msg.Context())
+	res, err := c.inbox.Claim(ctx, r.inbox)
+	cancel()
+	if err != nil {
+		return &storeError{err}
+	}
+	r.claimed = res.Claim == schema.ClaimRun
+	if r.claimed {
+		c.runs.keep(r, asked)
+	}
+	if err := c.answer(r, res); err != nil {
+		return err
+	}
+	if _, err := next(msg); err != nil {
+		return err
+	}
+	return c.done(r)
+}
+
+// done marks the key as handled. While the database is away it tries again, as long as the lease lasts.
+func (c *chain) done(r *run) error {
+	for pause := c.firstPause; ; pause = min(2*pause, maxPause) {
+		ctx, cancel := storeContext(r.ctx)
+		err := c.inbox.Done(ctx, r.inbox)
+		cancel()
+		switch {
+		case err == nil:
+			r.claimed = false
+			return nil
+		case errors.Is(err, schema.ErrLeaseLost):
+			return errLeaseLost
+		case schema.KindOf(err) == schema.Permanent:
+			return fmt.Errorf("mark as done: %w", schema.WithKind(schema.Temporary, err))
+		}
+		c.stats.fault(fmt.Errorf("mark as done: %w", err))
+		if !c.runs.pause(r, pause) {
+			return context.Cause(r.ctx)
+		}
+	}
+}
+
+// inTransaction runs the handler inside the transaction that marks its key as handled.
+func (c *chain) inTransaction(msg *message.Message, r *run, next message.HandlerFunc) error {
+	asked := false
+	err := c.inbox.Unit(msg.Context(), func(u schema.Unit) error {
+		res, err := u.Claim(msg.Context(), r.inbox)
+		if err != nil {
+			return &storeError{err}
+		}
+		asked = true
+		if err := c.answer(r, res); err != nil {
+			return err
+		}
+		r.unit = u
+		defer func() { r.unit = nil }()
+		_, err = next(msg)
+		return err
+	})
+	var down *storeError
+	if err != nil && !asked && !errors.As(err, &down) {
+		return &storeError{err} // the transaction did not begin
+	}
+	return err
+}
+
+// answer turns the inbox's answer into nil, if the run may start, or into what settle has to do.
+func (c *chain) answer(r *run, res schema.ClaimResult) error {
+	r.record = res.Record
+	switch res.Claim {
+	case schema.ClaimDone:
+		return errHandled
+	case schema.ClaimSuperseded:
+		return errSuperseded
+	case schema.ClaimBusy:
+		return &busyError{res.Wait}
+	case schema.ClaimDead:
+		return &diedError{res.Record}
+	case schema.ClaimReused:
+		return &verdictError{schema.CauseKeyReused, fmt.Sprintf("%v: message %s used the key first", schema.ErrKeyReused, res.Record.MessageID)}
+	}
+	if n := r.fruitless(); n >= uint64(c.policy.MaxCrashes) {
+		return &verdictError{schema.CauseCrashing, fmt.Sprintf("crashing: %d deliveries in a row ended without a result", n)}
+	}
+	return nil
+}

@@ -1,0 +1,107 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/millbridge/millbridge/handlers"
+	"github.com/millbridge/millbridge/schema"
+	"github.com/millbridge/millbridge/subscribers"
+)
+
+// run is one delivery on its way through the middlewares.
+type run struct {
+	delivery *subscribers.Delivery
+	stream   schema.Stream
+	env      schema.Envelope
+	inbox    schema.Run
+	record   schema.InboxRecord // what the inbox knew when it let the run start
+	unit     schema.Unit        // in handlers.ModeTx, while the handler runs
+	started  bool               // the handler was called
+	claimed  bool               // it holds a lease
+	ctx      context.Context    // ends when the run has to, with the cause; not with the attempt's time
+	cancel   context.CancelCauseFunc
+}
+
+type runKey struct{}
+
+func runOf(msg *message.Message) *run {
+	r, _ := msg.Context().Value(runKey{}).(*run)
+	return r
+}
+
+var errNotDelivered = errors.New("the message was not handed out by a subscriber of this module")
+
+// newRun reads a delivery. The error is one of a message that is not for this handler or not a message at all.
+func (c *chain) newRun(d *subscribers.Delivery) (*run, error) {
+	r := &run{delivery: d, stream: c.streamOf(d)}
+	relative, ok := c.subjects.Relative(d.Subject)
+	if !ok {
+		return r, fmt.Errorf("%w: subject %q has another prefix", schema.ErrUndecodable, schema.OneLine(d.Subject))
+	}
+	env, err := schema.Decode(relative, d.Header, d.Payload)
+	if err != nil {
+		return r, err
+	}
+	switch {
+	case env.Replay != nil && env.Replay.Handler != c.name:
+		err = fmt.Errorf("%w: a replay for handler %q", schema.ErrUndecodable, schema.OneLine(env.Replay.Handler))
+	case env.Replay == nil && env.Kind == schema.KindJob && env.Target != c.name:
+		err = fmt.Errorf("%w: a job for target %q", schema.ErrUndecodable, schema.OneLine(env.Target))
+	}
+	if err != nil {
+		return r, err
+	}
+	r.env = env
+	r.inbox = schema.Run{
+		Key: schema.InboxKeyOf(c.name, env), Owner: schema.NewID(), MessageID: env.ID,
+		BodyHash: env.BodyHash(), Lease: c.lease,
+	}
+	if env.Replay != nil {
+		r.inbox.MessageID, r.inbox.Replay = env.Replay.Of, env.Replay.Number
+	}
+	return r, nil
+}
+
+func (c *chain) streamOf(d *subscribers.Delivery) schema.Stream {
+	if d.Stream == c.subjects.StreamName(schema.Events) {
+		return schema.Events
+	}
+	return schema.Jobs
+}
+
+// attempt is the number of the attempt that this run is or would be.
+func (r *run) attempt() int { return r.record.Attempts + 1 }
+
+// fruitless is how many deliveries before this one ended without anything being recorded.
+func (r *run) fruitless() uint64 {
+	before := r.delivery.Delivered - min(r.delivery.Delivered, 1)
+	if r.record.Deliveries >= r.delivery.Delivered { // the consumer was made anew and counts from 1
+		return before
+	}
+	return before - min(before, r.record.Deliveries)
+}
+
+func (r *run) call(policy handlers.Policy) handlers.Call {
+	return handlers.Call{
+		Handler: r.inbox.Key.Handler, Key: r.inbox.Key.Key, Attempt: r.attempt(),
+		MaxAttempts: policy.Retry.MaxAttempts, Replay: r.inbox.Replay, Unit: r.unit,
+	}
+}
+
+// letter begins the dead letter of r.
+func (r *run) letter(handler string) schema.DeadLetter {
+	d := r.delivery
+	return schema.DeadLetter{
+		Handler: handler, ID: r.inbox.MessageID, Replay: r.inbox.Replay, Deliveries: d.Delivered,
+		Stream: r.stream, Subject: d.Subject, Sequence: d.Sequence, Header: d.Header, Payload: d.Payload,
+	}
+}
+
+// fields are what a log line says about r.
+func (r *run) fields() []any {
+	return []any{"target", r.inbox.Key.Handler, "name", r.env.Name, "id", r.inbox.MessageID, "key", r.inbox.Key.Key}
+}

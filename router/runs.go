@@ -1,0 +1,159 @@
+package router
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/millbridge/millbridge/schema"
+)
+
+// runs knows all runs of a bridge: it renews their leases and stops them.
+type runs struct {
+	inbox    Inbox
+	lease    time.Duration
+	now      func() time.Time
+	log      *slog.Logger
+	stopping chan struct{} // closed when no run should begin any more
+	cut      chan struct{} // closed when running ones are not waited for any longer
+
+	mu     sync.Mutex
+	active map[*run]struct{}
+	leases map[*run]time.Time // until when a run may rely on its lease
+}
+
+func newRuns(inbox Inbox, lease time.Duration, log *slog.Logger) *runs {
+	return &runs{
+		inbox: inbox, lease: lease, now: time.Now, log: log,
+		stopping: make(chan struct{}), cut: make(chan struct{}),
+		active: make(map[*run]struct{}), leases: make(map[*run]time.Time),
+	}
+}
+
+// begin registers r; false if runs are cut already.
+func (s *runs) begin(r *run) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.cut:
+		return false
+	default:
+	}
+	s.active[r] = struct{}{}
+	return true
+}
+
+func (s *runs) end(r *run) {
+	s.mu.Lock()
+	delete(s.active, r)
+	delete(s.leases, r)
+	s.mu.Unlock()
+}
+
+// stop makes runs that wait for something else than their handler give up.
+func (s *runs) stop() { close(s.stopping) }
+
+// cutAll ends the contexts of all runs and returns how many there were.
+func (s *runs) cutAll() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(s.cut)
+	for r := range s.active {
+		r.cancel(errStopped)
+	}
+	return len(s.active)
+}
+
+// pause waits for d; false if r ends first.
+func (s *runs) pause(r *run, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-r.ctx.Done():
+		return false
+	}
+}
+
+// pauseUnlessStopping waits for d; false if r or all runs end first.
+func (s *runs) pauseUnlessStopping(r *run, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-r.ctx.Done():
+		return false
+	case <-s.stopping:
+		return false
+	}
+}
+
+// keep has r's lease, which was asked for at that time, renewed until r ends. A run that is still busy writing down how
+// it failed, after that has ended the lease, is stopped by this too: a late repetition could count for another run.
+func (s *runs) keep(r *run, asked time.Time) {
+	s.mu.Lock()
+	s.leases[r] = asked.Add(s.lease)
+	s.mu.Unlock()
+}
+
+// renewEvery renews all leases often enough until ctx ends.
+func (s *runs) renewEvery(ctx context.Context) {
+	ticker := time.NewTicker(s.lease / 3)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			s.renew(ctx)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// renew renews all leases by one statement and stops the runs that have lost theirs, or that cannot know any more
+// whether they still have it: before the next renewal it may be somebody else's.
+func (s *runs) renew(ctx context.Context) {
+	s.mu.Lock()
+	byOwner := make(map[string]*run, len(s.leases))
+	owners := make([]string, 0, len(s.leases))
+	for r := range s.leases {
+		byOwner[r.inbox.Owner] = r
+		owners = append(owners, r.inbox.Owner)
+	}
+	s.mu.Unlock()
+	if len(owners) == 0 {
+		return
+	}
+	asked := s.now()
+	call, cancel := context.WithTimeout(ctx, s.lease/3)
+	held, err := s.inbox.Extend(call, owners, s.lease)
+	cancel()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		s.log.Warn("leases not renewed", "leases", len(owners), "error", schema.Reason(err))
+		limit := s.now().Add(s.lease / 3)
+		for r, until := range s.leases {
+			if until.Before(limit) {
+				r.cancel(errLeaseLost)
+			}
+		}
+		return
+	}
+	for _, owner := range held {
+		if r := byOwner[owner]; r != nil {
+			if _, ok := s.leases[r]; ok {
+				s.leases[r] = asked.Add(s.lease)
+			}
+			delete(byOwner, owner)
+		}
+	}
+	for _, r := range byOwner {
+		if _, ok := s.leases[r]; ok { // else it has finished meanwhile
+			r.cancel(errLeaseLost)
+		}
+	}
+}

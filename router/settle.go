@@ -1,0 +1,240 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/millbridge/millbridge/schema"
+	"github.com/millbridge/millbridge/subscribers"
+)
+
+// outcome is what the broker hears: an ack, or the wait until it hands the message out again.
+type outcome struct {
+	ack  bool
+	wait time.Duration
+}
+
+var acked = outcome{ack: true}
+
+func later(wait time.Duration) outcome { return outcome{wait: wait} }
+
+// settle decides what becomes of each message and tells the broker. It always returns nil: the router would log every
+// ordinary retry as an error.
+func (c *chain) settle(next message.HandlerFunc) message.HandlerFunc {
+	return func(msg *message.Message) ([]*message.Message, error) {
+		d, ok := subscribers.DeliveryFrom(msg.Context())
+		if !ok {
+			return nil, errNotDelivered
+		}
+		out := later(firstPause) // of a handler that ends its goroutine, which nothing can catch
+		defer func() {
+			if !out.ack {
+				d.RetryIn(out.wait)
+				msg.Nack()
+			}
+		}()
+		c.stats.began()
+		defer c.stats.ended()
+		out = c.process(msg, d, next)
+		return nil, nil
+	}
+}
+
+func (c *chain) process(msg *message.Message, d *subscribers.Delivery, next message.HandlerFunc) outcome {
+	ctx, cancel := context.WithCancelCause(msg.Context())
+	defer cancel(nil)
+	r, err := c.newRun(d)
+	if err != nil {
+		return c.buryForeign(ctx, r, err)
+	}
+	r.ctx, r.cancel = ctx, cancel
+	if !c.runs.begin(r) {
+		return later(0)
+	}
+	defer c.runs.end(r)
+	msg.SetContext(context.WithValue(ctx, runKey{}, r))
+	select {
+	case c.slots <- struct{}{}:
+		defer func() { <-c.slots }()
+	case <-c.runs.stopping:
+		return later(0)
+	}
+	for pause := c.firstPause; ; pause = min(2*pause, maxPause) {
+		_, err = next(msg)
+		var down *storeError
+		if !errors.As(err, &down) || r.started {
+			return c.conclude(r, err)
+		}
+		// The message is kept here until the inbox answers. Giving it back would only raise its delivery count.
+		c.stats.fault(err)
+		if schema.KindOf(down.err) == schema.Permanent {
+			return later(maxPause)
+		}
+		if !c.runs.pauseUnlessStopping(r, pause) {
+			return later(0)
+		}
+	}
+}
+
+// conclude carries out what the end of a run asks for.
+func (c *chain) conclude(r *run, err error) outcome {
+	var busy *busyError
+	var died *diedError
+	var verdict *verdictError
+	switch {
+	case err == nil:
+		c.stats.handled()
+		c.log.Debug("handled", r.fields()...)
+		return acked
+	case errors.Is(err, errHandled), errors.Is(err, errSuperseded):
+		c.log.Debug("acked unhandled", append(r.fields(), "why", err.Error())...)
+		return acked
+	case errors.As(err, &busy):
+		return later(busyWait(busy.wait, r.fruitless()))
+	case errors.As(err, &died):
+		letter := r.letter(c.name)
+		letter.Cause, letter.Reason, letter.Attempts = died.record.Cause, died.record.LastError, died.record.Attempts
+		return c.bury(r.ctx, letter)
+	case errors.As(err, &verdict) && verdict.cause == schema.CauseKeyReused:
+		letter := r.letter(c.name) // the inbox knows the key for another message: nothing is recorded
+		letter.Cause, letter.Reason = verdict.cause, verdict.reason
+		return c.bury(r.ctx, letter)
+	case errors.As(err, &verdict):
+		return c.giveUp(r, verdict.cause, verdict.reason, err)
+	}
+	err = r.judge(err)
+	switch d := Decide(c.policy.Retry, r.attempt(), r.inbox.MessageID, err); d.Verdict {
+	case Retry:
+		return c.retry(r, d.Wait, err)
+	case Dead:
+		return c.giveUp(r, d.Cause, schema.Reason(err), err)
+	case Release:
+		return c.release(r)
+	default: // Leave
+		c.log.Warn("left to another run", append(r.fields(), "error", schema.Reason(err))...)
+		return later(c.lease)
+	}
+}
+
+// judge gives err the kind that counts: only we know whether we stopped the run or lost its lease, whatever the
+// handler says.
+func (r *run) judge(err error) error {
+	cause := context.Cause(r.ctx)
+	switch {
+	case errors.Is(cause, errLeaseLost), errors.Is(err, errLeaseLost):
+		return schema.WithKind(schema.NotMine, err)
+	case cause != nil:
+		return schema.WithKind(schema.Shutdown, err)
+	}
+	if k := schema.KindOf(err); k == schema.Shutdown || k == schema.NotMine {
+		return schema.WithKind(schema.Temporary, err)
+	}
+	return err
+}
+
+func (c *chain) retry(r *run, wait time.Duration, err error) outcome {
+	reason := schema.Reason(err)
+	rec, ferr := c.record(r, schema.Failure{Reason: reason, Attempted: r.started, Deliveries: r.delivery.Delivered, RetryIn: wait})
+	if ferr != nil {
+		return c.unrecorded(r, ferr)
+	}
+	c.stats.retried()
+	c.log.Info("attempt failed", append(r.fields(), "attempt", rec.Attempts, "delay", wait, "error", reason)...)
+	return later(wait)
+}
+
+// giveUp records the verdict first, so that nobody tries again, and then keeps the message as a dead letter.
+func (c *chain) giveUp(r *run, cause schema.Cause, reason string, err error) outcome {
+	rec, ferr := c.record(r, schema.Failure{Reason: reason, Attempted: r.started, Deliveries: r.delivery.Delivered, Dead: true, Cause: cause})
+	if ferr != nil {
+		return c.unrecorded(r, ferr)
+	}
+	letter := r.letter(c.name)
+	letter.Cause, letter.Reason, letter.Attempts = cause, reason, rec.Attempts
+	var panicked *PanicError
+	if errors.As(err, &panicked) {
+		letter.Stack = string(panicked.Stack)
+	}
+	return c.bury(r.ctx, letter)
+}
+
+// record writes a failure down. While the database is away it tries again: an attempt that nobody counts is one too
+// many later.
+func (c *chain) record(r *run, f schema.Failure) (schema.InboxRecord, error) {
+	for pause := c.firstPause; ; pause = min(2*pause, maxPause) {
+		ctx, cancel := storeContext(r.ctx)
+		rec, err := c.inbox.Fail(ctx, r.inbox, f)
+		cancel()
+		if err == nil || errors.Is(err, schema.ErrLeaseLost) || schema.KindOf(err) == schema.Permanent {
+			r.claimed = false
+			return rec, err
+		}
+		c.stats.fault(fmt.Errorf("record a failure: %w", err))
+		if !c.runs.pause(r, pause) {
+			return rec, err
+		}
+	}
+}
+
+func (c *chain) unrecorded(r *run, err error) outcome {
+	if errors.Is(err, schema.ErrLeaseLost) {
+		c.log.Warn("left to another run", r.fields()...)
+		return later(c.lease)
+	}
+	c.stats.fault(fmt.Errorf("record a failure: %w", err))
+	return later(maxPause)
+}
+
+// release gives a message back that was stopped by us. It costs no attempt and leaves no mark.
+func (c *chain) release(r *run) outcome {
+	if r.claimed {
+		ctx, cancel := storeContext(r.ctx)
+		defer cancel()
+		if err := c.inbox.Free(ctx, r.inbox); err != nil { // the lease ends by itself
+			c.log.Warn("could not free the key", append(r.fields(), "error", schema.Reason(err))...)
+		}
+	}
+	return later(0)
+}
+
+func (c *chain) buryForeign(ctx context.Context, r *run, err error) outcome {
+	letter := r.letter(c.name)
+	letter.ID, letter.Replay = fmt.Sprintf("seq-%d", r.delivery.Sequence), 0
+	letter.Cause, letter.Reason = schema.CauseUndecodable, schema.Reason(err)
+	return c.bury(ctx, letter)
+}
+
+// bury keeps the message as a dead letter and then lets go of the original. If the letter cannot be written the
+// original stays.
+func (c *chain) bury(ctx context.Context, letter schema.DeadLetter) outcome {
+	letter.Time = time.Now()
+	letter.Reason = schema.OneLine(letter.Reason)
+	ctx, cancel := storeContext(ctx)
+	defer cancel()
+	if err := c.letters.Write(ctx, letter); err != nil {
+		c.stats.fault(fmt.Errorf("write dead letter %s: %w", letter.ID, err))
+		c.log.Error("dead letter not written, the message stays", "target", c.name, "id", letter.ID, "error", schema.Reason(err))
+		return later(growing(letter.Deliveries, time.Minute))
+	}
+	c.stats.died()
+	c.log.Warn("message given up", "target", c.name, "id", letter.ID, "replay", letter.Replay, "cause", letter.Cause,
+		"attempts", letter.Attempts, "error", letter.Reason)
+	return acked
+}
+
+// busyWait is until the key may be free.
+func busyWait(wait time.Duration, deliveries uint64) time.Duration {
+	if wait > 0 {
+		return wait
+	}
+	return growing(deliveries+1, 30*time.Second)
+}
+
+// growing doubles from a second with each delivery.
+func growing(deliveries uint64, most time.Duration) time.Duration {
+	return min(time.Second<<min(deliveries-min(deliveries, 1), 12), most)
+}
