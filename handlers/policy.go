@@ -16,7 +16,8 @@ const (
 	// between the two runs the handler again, so the other side must honour the idempotency key.
 	ModeLease Mode = iota
 	// ModeTx runs the handler inside the database transaction that marks the key as done: what the handler writes with
-	// [Tx] commits exactly once. The handler should be quick; on SQLite it keeps all other writers waiting.
+	// [Tx] commits exactly once. From its first use of the transaction on the handler should be quick: on SQLite all other
+	// writers wait for it.
 	ModeTx
 	// ModeNone writes nothing for messages that succeed at their first delivery. For handlers that are harmless to
 	// repeat by themselves: two deliveries of one message may run at the same time.

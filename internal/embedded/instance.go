@@ -144,10 +144,20 @@ func Attach(ctx context.Context, dir string, opts Options) (*Instance, error) {
 	return in, nil
 }
 
-// OpenOrAttach runs the data directory unless another process does, which it then attaches to.
+// OpenOrAttach attaches to the data directory if another process runs it, and else runs it.
 func OpenOrAttach(ctx context.Context, dir string, opts Options) (*Instance, error) {
+	_, runs, err := Find(ctx, dir)
+	if err == nil && runs {
+		in, err := Attach(ctx, dir, opts)
+		if err == nil {
+			return in, nil
+		}
+		if _, runs, _ := Find(ctx, dir); runs {
+			return nil, err
+		} // else it has just stopped
+	}
 	in, err := Open(ctx, dir, opts)
-	if errors.Is(err, ErrInUse) {
+	if errors.Is(err, ErrInUse) { // somebody was quicker
 		return Attach(ctx, dir, opts)
 	}
 	return in, err
