@@ -34,8 +34,8 @@ type opened struct {
 	config   *config.Config
 	log      *slog.Logger
 	store    store
-	conn     *nats.Conn         // nil if only the database was asked for
-	ops      *ops.Service       // nil if only the database was asked for
+	conn     *nats.Conn // nil if only the database was asked for
+	ops      *ops.Service
 	instance *embedded.Instance // of the embedded default, else nil
 	closers  []func()
 }
@@ -50,22 +50,19 @@ func (o *opened) close() {
 }
 
 // need says what a command cannot do without.
-type need uint8
-
-const (
-	needDatabase need = iota // NATS is not touched
-	needBridge               // database and streams; they must be there
-	needNew                  // database and streams; an embedded data directory is made
-)
+type need struct {
+	nats   bool // the streams; the embedded default always has them
+	create bool // an embedded data directory is made if there is none
+}
 
 // withBridge runs f on database and streams.
 func (a *app) withBridge(cmd *cobra.Command, f func(ctx context.Context, o *opened) error) error {
-	return a.with(cmd, needBridge, f)
+	return a.with(cmd, need{nats: true}, f)
 }
 
 // withDatabase runs f on the database alone.
 func (a *app) withDatabase(cmd *cobra.Command, f func(ctx context.Context, o *opened) error) error {
-	return a.with(cmd, needDatabase, f)
+	return a.with(cmd, need{}, f)
 }
 
 func (a *app) with(cmd *cobra.Command, n need, f func(ctx context.Context, o *opened) error) error {
@@ -88,7 +85,7 @@ func (a *app) with(cmd *cobra.Command, n need, f func(ctx context.Context, o *op
 // openEmbedded attaches to the process that runs the data directory, or runs it itself for as long as the command lasts.
 func (a *app) openEmbedded(ctx context.Context, o *opened, n need) error {
 	dir := o.config.DataDir
-	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) && n == needBridge {
+	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) && !n.create {
 		return withHint(fmt.Errorf("there is no data directory %s", dir),
 			"`millbridge dev` makes one and stays up; --data-dir names another; --database-url and --nats-url name servers")
 	}
@@ -126,7 +123,8 @@ func (a *app) openServers(ctx context.Context, o *opened, n need) error {
 	st := postgres.New(pool, postgres.Options{Logger: o.log})
 	o.closers = append(o.closers, pool.Close, st.Close)
 	o.store = st
-	if n == needDatabase {
+	if !n.nats {
+		o.ops = ops.New(o.store, nil, ops.Config{Subjects: o.subjects(), Leases: true})
 		return nil
 	}
 	if o.conn, err = connectNATS(c, o.log); err != nil {

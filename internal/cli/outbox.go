@@ -48,7 +48,7 @@ behind the last sequence of the page before.`,
 			if filter.Limit < 1 || filter.Limit > 10000 {
 				return usagef("--limit must be between 1 and 10000")
 			}
-			return a.withBridge(cmd, func(ctx context.Context, o *opened) error {
+			return a.withDatabase(cmd, func(ctx context.Context, o *opened) error {
 				rows, err := o.ops.Rows(ctx, where, filter)
 				if err != nil {
 					return err

@@ -171,7 +171,7 @@ The payload is an argument, a file (--file) or standard input (-).`,
 }
 
 func (a *app) publish(cmd *cobra.Command, env schema.Envelope) error {
-	return a.with(cmd, needNew, func(ctx context.Context, o *opened) error {
+	return a.with(cmd, need{create: true}, func(ctx context.Context, o *opened) error {
 		var receipts []schema.Receipt
 		err := o.store.Unit(ctx, func(unit schema.Unit) error {
 			var err error

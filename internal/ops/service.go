@@ -48,7 +48,8 @@ type Service struct {
 	cfg   Config
 }
 
-// New returns a service on a store and a connection, which may be down. It does no I/O.
+// New returns a service on a store and a connection, which may be down, or nil where only rows are looked at. It does no
+// I/O.
 func New(store Store, js jetstream.JetStream, cfg Config) *Service {
 	if cfg.PartTimeout == 0 {
 		cfg.PartTimeout = 1500 * time.Millisecond
@@ -64,6 +65,9 @@ func (s *Service) operator() *deadletters.Operator {
 var errNATSDown = errors.New("NATS cannot be reached")
 
 func (s *Service) natsUp() error {
+	if s.js == nil {
+		return errNATSDown
+	}
 	nc := s.js.Conn()
 	if nc.IsConnected() {
 		return nil
