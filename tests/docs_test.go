@@ -2,6 +2,7 @@ package tests
 
 import (
 	"fmt"
+	"go/ast"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -84,5 +85,32 @@ func TestDocs_links_lead_somewhere(t *testing.T) {
 	}
 	if checked < 20 {
 		t.Errorf("only %d links were checked", checked)
+	}
+}
+
+var testName = regexp.MustCompile("`(Test[A-Za-z0-9]+[A-Za-z0-9_]*)")
+
+// TestDocs_tests_exist keeps the documents from naming tests that are gone.
+func TestDocs_tests_exist(t *testing.T) {
+	t.Parallel()
+	known := map[string]bool{}
+	for _, f := range sourceFiles(t) {
+		for _, decl := range f.tree.Decls {
+			if fn, ok := decl.(*ast.FuncDecl); ok && f.isTest() {
+				known[fn.Name.Name] = true
+			}
+		}
+	}
+	named := 0
+	for _, doc := range []string{"docs/guarantees.md", "docs/operations.md", fieldCases} {
+		for _, m := range testName.FindAllStringSubmatch(read(t, doc), -1) {
+			named++
+			if !known[m[1]] {
+				t.Errorf("%s names %s, which is not there", doc, m[1])
+			}
+		}
+	}
+	if named < 20 {
+		t.Errorf("the documents name only %d tests", named)
 	}
 }

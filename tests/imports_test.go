@@ -64,7 +64,7 @@ var onlyIn = map[string][]string{
 	},
 	"github.com/jackc/pgx": {"schema/postgres", "internal", "tests", "examples"},
 	"github.com/spf13":     {"internal/cli"},
-	"go.yaml.in/yaml":      {"internal/config"},
+	"go.yaml.in/yaml":      {"internal/config", "tests"},
 }
 
 func TestImports_of_third_parties_have_their_place(t *testing.T) {
