@@ -139,6 +139,11 @@ func (a *actor) checkStart(ctx context.Context) {
 	if w.done[a.life] {
 		w.violate("%s starts, but the key is done", a.name)
 	}
+	for _, l := range w.letters {
+		if l.life == a.life && l.Cause != schema.CauseKeyReused {
+			w.violate("%s starts, but its letter is written", a.name)
+		}
+	}
 	for _, b := range w.actors {
 		if b != a && b.inside && b.life.key == a.life.key && !b.crashed && !b.expired {
 			w.violate("%s starts while %s runs", a.name, b.name)
