@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/millbridge/millbridge/internal/embedded"
+	"github.com/millbridge/millbridge/internal/filelock"
 	"github.com/millbridge/millbridge/internal/testkit"
 	"github.com/millbridge/millbridge/schema"
 )
@@ -338,4 +339,25 @@ func messages(t *testing.T, nc *nats.Conn) int {
 		t.Fatal(err)
 	}
 	return int(s.CachedInfo().State.Msgs)
+}
+
+func TestAttachReportsABrokenDatabase(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	lock, err := filelock.Acquire(filepath.Join(dir, "lock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Release()
+	address := fmt.Sprintf(`{"version":1,"pid":%d,"address":"127.0.0.1:1","token":"t","url":"nats://t@127.0.0.1:1"}`, os.Getpid())
+	if err := os.WriteFile(filepath.Join(dir, "millbridge.json"), []byte(address), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "millbridge.db"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if in, err := embedded.Attach(t.Context(), dir, embedded.Options{}); err == nil {
+		in.Close()
+		t.Fatal("attached to a directory without a database")
+	}
 }

@@ -135,7 +135,7 @@ func Attach(ctx context.Context, dir string, opts Options) (*Instance, error) {
 	}
 	in := newInstance(dir)
 	in.NATSURL = running.NATSURL
-	if err := in.openStore(ctx, opts); err == nil {
+	if err = in.openStore(ctx, opts); err == nil {
 		in.conn, err = connect(func() (address, error) { return readAddress(dir) }, opts.Logger)
 	}
 	if err != nil {

@@ -138,9 +138,11 @@ func (l *serverLog) Fatalf(format string, v ...any) {
 func (l *serverLog) Errorf(format string, v ...any) {
 	l.to.Error("nats server", "text", fmt.Sprintf(format, v...))
 }
+
 func (l *serverLog) Warnf(format string, v ...any) {
 	l.to.Warn("nats server", "text", fmt.Sprintf(format, v...))
 }
+
 func (l *serverLog) Noticef(format string, v ...any) {
 	l.to.Debug("nats server", "text", fmt.Sprintf(format, v...))
 }

@@ -88,17 +88,20 @@ func (s *Store) purges(limit int) []purge {
 	return []purge{
 		{
 			"idempotency keys", "SELECT key_hash FROM millbridge_keys WHERE used_at < ? LIMIT ?",
-			"millbridge_keys", "key_hash", []any{now - s.opts.Keep.Nanoseconds(), limit},
+			"millbridge_keys", "key_hash",
+			[]any{now - s.opts.Keep.Nanoseconds(), limit},
 		},
 		{
 			"inbox records", "SELECT key_hash FROM millbridge_inbox WHERE state <> 'dead' AND updated_at < ? AND lease_until < ? LIMIT ?",
-			"millbridge_inbox", "key_hash", []any{now - s.opts.Keep.Nanoseconds(), now, limit},
+			"millbridge_inbox", "key_hash",
+			[]any{now - s.opts.Keep.Nanoseconds(), now, limit},
 		},
 		{
 			"owners", `SELECT o.number FROM millbridge_shards AS s
 				JOIN millbridge_owners AS l ON l.stream = s.stream AND l.generation = s.generation AND l.shard = s.shard AND l.token = s.ledger_owner
 				JOIN millbridge_owners AS o ON o.stream = s.stream AND o.generation = s.generation AND o.shard = s.shard AND o.number < l.number LIMIT ?`,
-			"millbridge_owners", "number", []any{limit},
+			"millbridge_owners", "number",
+			[]any{limit},
 		},
 	}
 }
