@@ -1,0 +1,54 @@
+package sqlite_test
+
+import (
+	"context"
+	"database/sql"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/millbridge/millbridge/internal/testkit"
+	"github.com/millbridge/millbridge/schema"
+	"github.com/millbridge/millbridge/schema/schematest"
+	"github.com/millbridge/millbridge/schema/sqlite"
+)
+
+// clock is a database clock that tests move.
+type clock struct{ ahead atomic.Int64 }
+
+func (c *clock) now() time.Time          { return time.Now().Add(time.Duration(c.ahead.Load())) }
+func (c *clock) advance(d time.Duration) { c.ahead.Add(int64(d)) }
+
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	schematest.Run(t, func(t *testing.T) schematest.Harness[*sql.Tx] {
+		t.Helper()
+		write, read := testkit.SQLite(t)
+		c := &clock{}
+		s := sqlite.New(write, read, sqlite.Options{Now: c.now})
+		t.Cleanup(s.Close)
+		if _, err := write.ExecContext(t.Context(), "CREATE TABLE orders (n INTEGER)"); err != nil {
+			t.Fatal(err)
+		}
+		return schematest.Harness[*sql.Tx]{
+			Store:  s,
+			Reader: func(ref schema.ShardRef, shards int) schematest.Reader { return s.NewReader(ref, shards) },
+			Order: func(ctx context.Context, tx *sql.Tx, n int) error {
+				_, err := tx.ExecContext(ctx, "INSERT INTO orders VALUES (?)", n)
+				return err
+			},
+			Orders: func(ctx context.Context) (n int, err error) {
+				err = read.QueryRowContext(ctx, "SELECT count(*) FROM orders").Scan(&n)
+				return n, err
+			},
+			Age: func(_ context.Context, d time.Duration) error {
+				c.advance(d)
+				return nil
+			},
+			SetVersion: func(ctx context.Context, version int) error {
+				_, err := write.ExecContext(ctx, "INSERT INTO millbridge_migrations VALUES (?, 0)", version)
+				return err
+			},
+		}
+	})
+}
