@@ -62,6 +62,10 @@ func TestCall_values(t *testing.T) {
 	if tx, err := handlers.Tx[*int](ctx); err != nil || tx != &one {
 		t.Errorf("got %v, error %v", tx, err)
 	}
+	ctx2 := handlers.WithCall(ctx, handlers.Call{Handler: "billing", Unit: fakeUnit{tx: schema.WithKind(schema.NotMine, schema.ErrLeaseLost)}})
+	if _, err := handlers.Tx[*int](ctx2); !errors.Is(err, schema.ErrLeaseLost) || schema.KindOf(err) != schema.NotMine {
+		t.Errorf("a transaction that cannot begin: %v", err)
+	}
 	if _, err := handlers.Tx[string](ctx); schema.KindOf(err) != schema.Permanent || !strings.Contains(err.Error(), "is a *int, not a string") {
 		t.Errorf("wrong type: %v", err)
 	}

@@ -17,3 +17,10 @@ type Unit interface {
 	// when it is first needed.
 	Tx() any
 }
+
+// A RowReader reads the rows of one outbox shard that are safe to send, for code that need not know the database.
+type RowReader interface {
+	Read(ctx context.Context, p ReadParams) ([]Row, error)
+	// Reset makes the next read start from the shard's first row.
+	Reset()
+}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/millbridge/millbridge/schema"
 )
@@ -152,27 +151,4 @@ func (o *Operator) explain(ctx context.Context, letter Letter, key schema.InboxK
 		return errors.Join(already(letter, word), err)
 	}
 	return already(letter, word)
-}
-
-// Paced calls do for each letter, at most perSecond a second (0 means 50), until ctx ends. It tells each the outcome and
-// returns how many it came to.
-func Paced(ctx context.Context, letters []Letter, perSecond int, do func(context.Context, Letter) error, each func(Letter, error)) (int, error) {
-	if perSecond <= 0 {
-		perSecond = 50
-	}
-	tick := time.NewTicker(time.Second / time.Duration(perSecond))
-	defer tick.Stop()
-	for i, letter := range letters {
-		if i > 0 {
-			select {
-			case <-tick.C:
-			case <-ctx.Done():
-			}
-		}
-		if err := ctx.Err(); err != nil {
-			return i, err
-		}
-		each(letter, do(ctx, letter))
-	}
-	return len(letters), nil
 }

@@ -119,3 +119,6 @@ func (u *unit) Tx() any {
 	}
 	return tx
 }
+
+// RowReader is [Store.NewReader] for code that need not know the database.
+func (s *Store) RowReader(ref schema.ShardRef, shards int) schema.RowReader { return s.NewReader(ref, shards) }
