@@ -42,6 +42,7 @@ func newRawServer(t *testing.T, serve func(conn net.Conn, head string)) *rawServ
 			s.count.Add(1)
 			go func() {
 				defer conn.Close()
+				_ = conn.SetDeadline(time.Now().Add(10 * time.Second)) // a client that waits for ever fails its test
 				serve(conn, readRequest(conn))
 			}()
 		}
