@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millbridge/millbridge/internal/cli"
 	"github.com/millbridge/millbridge/internal/config"
 )
 
@@ -89,11 +88,8 @@ func TestDeploy_unit_starts_what_the_configuration_describes(t *testing.T) {
 	if len(exec) < 2 || exec[1] != "run" {
 		t.Fatalf("ExecStart=%v, want millbridge run", exec)
 	}
-	// The command line, with --help instead of running: unknown flags are refused.
-	var out, errs bytes.Buffer
-	env := cli.Env{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, Getenv: func(string) string { return "" }, Now: time.Now}
-	if code := cli.Main(t.Context(), append(exec[1:], "--help"), env); code != 0 || !strings.Contains(out.String(), "millbridge run") {
-		t.Errorf("%v --help: exit code %d\n%s%s", exec, code, out.String(), errs.String())
+	if fault := help(t, exec[1:]); fault != "" {
+		t.Errorf("ExecStart=%v: %s", exec, fault)
 	}
 
 	text, err := os.ReadFile("../deploy/millbridge.yaml")
