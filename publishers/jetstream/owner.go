@@ -41,9 +41,9 @@ type owner struct {
 // own takes the shard, moves rows until mode says so, and gives it back. A *standbyError means that somebody else has
 // it.
 func (sh *shard) own(ctx context.Context, r *running, mode until) error {
-	info, err := sh.f.store.Info(ctx)
+	info, err := sh.info(ctx)
 	if err != nil {
-		return fmt.Errorf("read outbox: %w", err)
+		return err
 	}
 	if !info.Bound {
 		_, err := sh.check(ctx, schema.Shard{ShardRef: sh.ref})

@@ -141,14 +141,13 @@ func (f *Forwarder) Run(outer context.Context) error {
 			stop(ErrConnectionClosed)
 		}
 	})
-	if err = f.loadWhenUp(ctx); err == nil {
-		group.Go(func() { f.tendLoop(ctx) })
-		for _, sh := range f.all() {
-			group.Go(func() { sh.run(ctx, r) })
+	group.Go(func() { f.tendLoop(ctx) })
+	for err = errReload; errors.Is(err, errReload); {
+		if err = f.loadWhenUp(ctx); err == nil {
+			err = f.runShards(ctx, r)
 		}
-	} else {
-		stop(err)
 	}
+	stop(err)
 	group.Wait()
 	if cause := context.Cause(ctx); err == nil && errors.Is(cause, ErrConnectionClosed) {
 		err = cause
@@ -157,6 +156,15 @@ func (f *Forwarder) Run(outer context.Context) error {
 		return fmt.Errorf("run forwarder: %w", err)
 	}
 	return nil
+}
+
+// runShards runs all shards that were loaded until ctx ends, or with errReload.
+func (f *Forwarder) runShards(ctx context.Context, r *running) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for _, sh := range f.all() {
+		group.Go(func() error { return sh.run(ctx, r) })
+	}
+	return group.Wait()
 }
 
 // loadWhenUp loads the shards, and waits for a database that is down but not for one that needs a migration.

@@ -102,17 +102,18 @@ func (sh *shard) enter(ctx context.Context, state ShardState, err error) {
 	}
 }
 
-// run owns the shard again and again until ctx ends.
-func (sh *shard) run(ctx context.Context, r *running) {
+// run owns the shard again and again until ctx ends, or with errReload.
+func (sh *shard) run(ctx context.Context, r *running) error {
 	failures := 0
 	for ctx.Err() == nil {
 		err := sh.own(ctx, r, untilStopped)
 		var standby *standbyError
 		var stop *StopError
 		switch {
+		case errors.Is(err, errReload):
+			return err
 		case err == nil:
 			failures = 0
-			continue
 		case errors.As(err, &standby):
 			failures = 0
 			sh.enter(ctx, ShardStandby, nil)
@@ -132,6 +133,7 @@ func (sh *shard) run(ctx context.Context, r *running) {
 		}
 	}
 	sh.enter(ctx, ShardIdle, nil)
+	return nil
 }
 
 // backoff spaces tries after failures in a row.
@@ -162,7 +164,7 @@ func (sh *shard) untilFits(ctx context.Context) {
 		}
 		var stop *StopError
 		switch {
-		case err == nil:
+		case err == nil, errors.Is(err, errReload):
 			return
 		case errors.As(err, &stop):
 			sh.enter(ctx, ShardStopped, err)
@@ -184,11 +186,26 @@ func (sh *shard) ledger(ctx context.Context) (schema.Shard, error) {
 	return schema.Shard{}, fmt.Errorf("read ledger of shard %s/%d: %w", sh.ref.Stream, sh.ref.Shard, schema.ErrNotFound)
 }
 
-// check reads the cursor and compares it with the ledger. The error is a *StopError if they do not fit each other.
-func (sh *shard) check(ctx context.Context, ledger schema.Shard) (storedCursor, error) {
+// errReload reports that the outbox has another id, generation or number of shards than when the shards were loaded.
+var errReload = errors.New("the outbox has changed")
+
+// info reads what the database says about the outbox, which must be what the shard was made for.
+func (sh *shard) info(ctx context.Context) (schema.OutboxInfo, error) {
 	info, err := sh.f.store.Info(ctx)
 	if err != nil {
-		return storedCursor{}, fmt.Errorf("read outbox: %w", err)
+		return info, fmt.Errorf("read outbox: %w", err)
+	}
+	if info.ID != sh.outboxID || info.Generation[sh.ref.Stream] != sh.ref.Generation || info.Shards[sh.ref.Stream] != sh.shards {
+		return info, errReload
+	}
+	return info, nil
+}
+
+// check reads the cursor and compares it with the ledger. The error is a *StopError if they do not fit each other.
+func (sh *shard) check(ctx context.Context, ledger schema.Shard) (storedCursor, error) {
+	info, err := sh.info(ctx)
+	if err != nil {
+		return storedCursor{}, err
 	}
 	c, err := readCursor(ctx, sh.f.nc, sh.stream, sh.subject, sh.f.cfg.AckTimeout)
 	if err != nil {

@@ -1,0 +1,230 @@
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millbridge/millbridge/schema"
+)
+
+// clockMargin is how far the clocks of database and broker may be apart.
+const clockMargin = time.Minute
+
+// A patient is a shard under repair.
+type patient struct {
+	r       *Repairer
+	info    schema.OutboxInfo
+	ledger  schema.Shard
+	stream  string
+	subject string
+	cursor  storedCursor
+	stop    Stop
+	detail  string
+
+	sent []schema.RowName // rows that the stream has
+	park []schema.RowName // rows that may have been sent, if they are to be parked
+}
+
+// examine finds out why the shard stops, binding apart.
+func (x *patient) examine(ctx context.Context) error {
+	s := x.r.cfg.Subjects
+	x.stream = s.StreamName(x.ledger.Stream)
+	x.subject = s.Cursor(x.ledger.Stream, x.info.ID, x.ledger.Generation, x.ledger.Shard)
+	var err error
+	if x.cursor, err = readCursor(ctx, x.r.nc, x.stream, x.subject, x.r.cfg.AckTimeout); err != nil && codeOf(err) != codeNoStream {
+		return err
+	}
+	known := true
+	if x.cursor.Seq != 0 {
+		if known, err = x.r.store.KnownOwner(ctx, x.ledger.ShardRef, x.cursor.Owner); err != nil {
+			return err
+		}
+		known = known || x.cursor.Owner == x.ledger.Owner || x.cursor.Owner == x.ledger.LedgerOwner
+	}
+	x.stop, x.detail = stopFor(true, x.ledger, x.cursor, known)
+	return nil
+}
+
+func (x *patient) name() string { return fmt.Sprintf("Shard %s/%d", x.ledger.Stream, x.ledger.Shard) }
+
+// plan says what is wrong with the shard and how it is put right.
+func (x *patient) plan(ctx context.Context, p *Plan) error {
+	p.say("%s is stopped (%s): %s.", x.name(), x.stop, x.detail)
+	rows, err := x.rows(ctx)
+	if err != nil {
+		return err
+	}
+	unsure, err := x.sort(ctx, rows)
+	if err != nil {
+		return err
+	}
+	switch x.stop {
+	case StopDatabaseBehind:
+		p.say("%s: of %d waiting rows the stream has %d, which are removed. The ledger is set to batch %d.", x.name(), len(rows), len(x.sent), x.cursor.Batch)
+	case StopForeignOwner:
+		p.say("%s: of %d waiting rows the stream has %d, which are removed. The cursor gets an owner of this database. "+
+			"No other copy of it may run any more.", x.name(), len(rows), len(x.sent))
+	case StopStreamBehind:
+		p.say("%s: the stream misses %d messages that were sent after the state it was restored to. They are not in the database "+
+			"any more and cannot be sent again. The cursor is set to batch %d.", x.name(), x.ledger.Total-x.cursor.Cursor.Total, x.ledger.Batch)
+	case StopStreamLost:
+		p.say("%s: of the %d messages it had sent, those that the stream still held are gone. They are not in the database any more "+
+			"and cannot be sent again. The cursor is set to batch %d.", x.name(), x.ledger.Total, x.ledger.Batch)
+	}
+	if n := len(x.sent); n > 0 && (x.stop == StopStreamBehind || x.stop == StopStreamLost) {
+		p.say("%s: of %d waiting rows the stream has %d, which are removed.", x.name(), len(rows), n)
+	}
+	x.decide(p, unsure)
+	p.steps = append(p.steps, x.apply)
+	return nil
+}
+
+// decide lists rows that may have been sent.
+func (x *patient) decide(p *Plan, unsure []schema.Row) {
+	if len(unsure) == 0 {
+		return
+	}
+	what := "choose what to do with them"
+	switch p.Options.Ambiguous {
+	case Resend:
+		what = "they are sent, with the same id and key"
+	case Park:
+		what = "they are parked"
+		for _, row := range unsure {
+			x.park = append(x.park, row.Name())
+		}
+	}
+	p.say("%s: %d waiting rows may have been sent and handled already: %s.", x.name(), len(unsure), what)
+	for _, row := range unsure {
+		p.Rows = append(p.Rows, AmbiguousRow{ShardRef: x.ledger.ShardRef, Seq: row.Seq, ID: messageID(row), Subject: row.Subject, CreatedAt: row.CreatedAt})
+	}
+}
+
+// sort finds the rows that were sent: the cursor names them or the stream has them. It returns those for which nobody
+// can tell any more.
+func (x *patient) sort(ctx context.Context, rows []schema.Row) (unsure []schema.Row, err error) {
+	named := make(map[schema.RowName]bool)
+	for _, n := range x.cursor.Names() {
+		named[n] = true
+	}
+	var rest []schema.Row
+	for _, row := range rows {
+		if named[row.Name()] {
+			x.sent = append(x.sent, row.Name())
+		} else {
+			rest = append(rest, row)
+		}
+	}
+	if x.stop == StopForeignOwner || len(rest) == 0 {
+		return nil, nil // the ledger is not behind, so the cursor names all that was sent and is still here
+	}
+	held, err := x.held(ctx, rest)
+	if err != nil {
+		return nil, err
+	}
+	for _, row := range rest {
+		switch {
+		case held[row.ID]:
+			x.sent = append(x.sent, row.Name())
+		case x.maySent(row):
+			unsure = append(unsure, row)
+		}
+	}
+	return unsure, nil
+}
+
+// maySent reports whether a row that the stream does not hold may have been in it.
+func (x *patient) maySent(row schema.Row) bool {
+	if x.ledger.Stream == schema.Events {
+		// Nothing takes events out of their stream but their end of life, and what a lost stream had counts as not sent.
+		return x.stop == StopDatabaseBehind && x.r.cfg.EventTTL > 0 && time.Since(row.CreatedAt) > x.r.cfg.EventTTL-clockMargin
+	}
+	if x.stop == StopDatabaseBehind {
+		return row.CreatedAt.Before(x.cursor.Time.Add(clockMargin)) // the shard has sent nothing since
+	}
+	return true
+}
+
+// rows lists all waiting rows of the shard.
+func (x *patient) rows(ctx context.Context) ([]schema.Row, error) {
+	const page = 1000
+	var all []schema.Row
+	var last schema.RowName
+	for {
+		rows, err := x.r.store.ShardRows(ctx, x.ledger.ShardRef, x.info.Shards[x.ledger.Stream], last, page)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, rows...)
+		if len(rows) < page {
+			return all, nil
+		}
+		last = rows[len(rows)-1].Name()
+	}
+}
+
+// held returns which of the rows the stream holds.
+func (x *patient) held(ctx context.Context, rows []schema.Row) (map[schema.UUID]bool, error) {
+	stream, err := x.r.js.Stream(ctx, x.stream)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	oldest := slices.MinFunc(rows, func(a, b schema.Row) int { return a.CreatedAt.Compare(b.CreatedAt) })
+	wanted := make(map[schema.UUID]bool, len(rows))
+	for _, row := range rows {
+		wanted[row.ID] = true
+	}
+	return scanStream(ctx, stream, x.r.cfg.Subjects, schema.SourceOf(x.info.ID), oldest.CreatedAt.Add(-clockMargin), wanted)
+}
+
+// apply fences off whoever had the shard before, and then puts the database right.
+func (x *patient) apply(ctx context.Context) error {
+	ledger, token, err := x.r.acquire(ctx, x.ledger.ShardRef)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = x.r.store.Release(context.WithoutCancel(ctx), token) }() // if it fails, the lease runs out
+	now, err := readCursor(ctx, x.r.nc, x.stream, x.subject, x.r.cfg.AckTimeout)
+	if err != nil {
+		return err
+	}
+	if now.Seq != x.cursor.Seq || ledger.Batch != x.ledger.Batch {
+		return ErrPlanChanged
+	}
+	c := x.fence(token)
+	seq, err := x.r.writeCursor(ctx, x.stream, x.subject, c, now.Seq)
+	if err != nil {
+		return err
+	}
+	return x.r.store.RepairShard(ctx, schema.RepairParams{
+		ShardRef: x.ledger.ShardRef, Owner: token, Batch: c.Batch, Total: c.Total, CursorSeq: seq, Remove: x.sent, Park: x.park,
+		Reason: "may have been sent before: " + string(x.stop),
+	})
+}
+
+// fence returns the cursor to write. It never says that more was removed than is: should the repair end here, the shard
+// is stopped as before.
+func (x *patient) fence(token string) schema.Cursor {
+	if x.stop == StopStreamBehind || x.stop == StopStreamLost {
+		return schema.Cursor{Owner: token, Batch: x.ledger.Batch, Total: x.ledger.Total, Removed: x.ledger.Batch}
+	}
+	c := x.cursor.Cursor
+	c.Owner = token
+	return c
+}
+
+// messageID returns the id of a row's message, which is not always that of the row.
+func messageID(row schema.Row) string {
+	if h, err := schema.ParseHeader(row.Header); err == nil && len(h[schema.HeaderID]) == 1 {
+		return h[schema.HeaderID][0]
+	}
+	return row.ID.String()
+}

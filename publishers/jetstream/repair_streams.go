@@ -1,0 +1,206 @@
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millbridge/millbridge/schema"
+)
+
+// sequenceMargin is added to the highest cursor sequence that a ledger knows: an owner may have written cursors after its
+// last removal.
+const sequenceMargin = 1 << 20
+
+// planRecreated sees to a stream that has lost our cursors. Its sequences must begin above those that a former owner
+// may still expect, or else the fence would let that owner pass.
+func (r *Repairer) planRecreated(ctx context.Context, p *Plan, stream schema.Stream, ledgers []schema.Shard) error {
+	name := r.cfg.Subjects.StreamName(stream)
+	var above uint64
+	for _, l := range ledgers {
+		above = max(above, l.CursorSeq)
+	}
+	above += sequenceMargin
+	found, err := r.js.Stream(ctx, name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		p.say("Stream %s is missing; whatever it still held is gone. It is created with sequences from %d on.", name, above+1)
+		p.steps = append(p.steps, func(ctx context.Context) error { return r.createStream(ctx, stream, above+1) })
+		r.askRecreated(p, name)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	info, err := found.Info(ctx)
+	if err != nil {
+		return err
+	}
+	if info.State.LastSeq >= above {
+		p.say("Stream %s has lost our cursors. It holds %d messages, which stay.", name, info.State.Msgs)
+		r.askRecreated(p, name)
+		return nil
+	}
+	others, err := r.foreignCursors(ctx, found, stream)
+	switch {
+	case err != nil:
+		return err
+	case len(others) > 0:
+		p.ask("stream %s was recreated and other outboxes already use it (%s), so it cannot be emptied. Stop all forwarders of this "+
+			"database for longer than their lease, then choose another prefix or move the others away", name, strings.Join(others, ", "))
+		return nil
+	}
+	p.say("Stream %s was recreated and holds %d messages, which are deleted: its sequences must begin at %d, above those that a former owner may expect.",
+		name, info.State.Msgs, above+1)
+	p.steps = append(p.steps, func(ctx context.Context) error { return raise(ctx, found, above+1) })
+	r.askRecreated(p, name)
+	return nil
+}
+
+func (r *Repairer) askRecreated(p *Plan, name string) {
+	if !p.Options.StreamRecreated {
+		p.ask("stream %s has lost its cursors: say that it was recreated and that its loss is accepted (--stream-recreated)", name)
+	}
+}
+
+// createStream creates a missing stream with sequences from first on.
+func (r *Repairer) createStream(ctx context.Context, stream schema.Stream, first uint64) error {
+	for _, cfg := range wantedStreams(r.new) {
+		if cfg.Name == r.cfg.Subjects.StreamName(stream) {
+			cfg.FirstSeq = first
+			if _, err := r.js.CreateStream(ctx, cfg); err != nil {
+				return fmt.Errorf("create stream %s: %w", cfg.Name, err)
+			}
+		}
+	}
+	return EnsureStreams(ctx, r.js, r.new)
+}
+
+// raise empties a stream so that its next sequence is first.
+func raise(ctx context.Context, stream jetstream.Stream, first uint64) error {
+	if err := stream.Purge(ctx, jetstream.WithPurgeSequence(first)); err != nil {
+		return fmt.Errorf("raise the stream's sequences: %w", err)
+	}
+	info, err := stream.Info(ctx)
+	if err != nil {
+		return fmt.Errorf("raise the stream's sequences: %w", err)
+	}
+	if info.State.LastSeq+1 < first {
+		return fmt.Errorf("raise the stream's sequences: the last one is %d, want %d", info.State.LastSeq, first-1)
+	}
+	return nil
+}
+
+// foreignCursors lists the ids of other outboxes that have cursors in a stream.
+func (r *Repairer) foreignCursors(ctx context.Context, found jetstream.Stream, stream schema.Stream) ([]string, error) {
+	info, err := r.store.Info(ctx)
+	if err != nil {
+		return nil, err
+	}
+	prefix := r.cfg.Subjects.Full("cursor." + string(stream) + ".")
+	subjects, err := cursorsOf(ctx, found, prefix+">")
+	if err != nil {
+		return nil, err
+	}
+	var ids []string
+	for _, s := range subjects {
+		if id, _, _ := strings.Cut(strings.TrimPrefix(s, prefix), "."); id != info.ID {
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
+}
+
+// planForget removes the cursors of an outbox whose database is gone for good.
+func (r *Repairer) planForget(ctx context.Context, p *Plan) error {
+	info, err := r.store.Info(ctx)
+	if err != nil {
+		return err
+	}
+	id := p.Options.Forget
+	if id == info.ID {
+		return fmt.Errorf("outbox %s is the one of this database", id)
+	}
+	if strings.ContainsAny(id, ".*> ") {
+		return fmt.Errorf("%q is not the id of an outbox", schema.OneLine(id))
+	}
+	for _, stream := range schema.Streams {
+		name := r.cfg.Subjects.StreamName(stream)
+		found, err := r.js.Stream(ctx, name)
+		if err != nil {
+			return fmt.Errorf("look for stream %s: %w", name, err)
+		}
+		filter := r.cfg.Subjects.Full(fmt.Sprintf("cursor.%s.%s.>", stream, id))
+		subjects, err := cursorsOf(ctx, found, filter)
+		if err != nil {
+			return err
+		}
+		for _, subject := range subjects {
+			c, err := readCursor(ctx, r.nc, name, subject, r.cfg.AckTimeout)
+			if err != nil {
+				return err
+			}
+			p.say("Stream %s: the cursor %s of batch %d, written %s, is deleted. Should its database come back, its shard is stopped.",
+				name, subject, c.Batch, c.Time.UTC().Format("2006-01-02 15:04:05 MST"))
+		}
+		if len(subjects) > 0 {
+			p.steps = append(p.steps, func(ctx context.Context) error {
+				return found.Purge(ctx, jetstream.WithPurgeSubject(filter)) // never without a subject: all other cursors would go
+			})
+		}
+	}
+	return nil
+}
+
+// planClone gives this database an outbox of its own.
+func (r *Repairer) planClone(ctx context.Context, p *Plan, info schema.OutboxInfo) error {
+	p.say("This database gets an outbox id of its own; %s stays with the original.", info.ID)
+	p.steps = append(p.steps, func(ctx context.Context) error { return r.newOutbox(ctx, info) })
+	for _, stream := range schema.Streams {
+		for i := range info.Shards[stream] {
+			ref := schema.ShardRef{Stream: stream, Generation: info.Generation[stream], Shard: i}
+			x := &patient{r: r, info: info, ledger: schema.Shard{ShardRef: ref}, stop: StopClone}
+			rows, err := x.rows(ctx)
+			if err != nil {
+				return err
+			}
+			// The original sends its own copies of all of them.
+			x.decide(p, rows)
+			if len(x.park) > 0 {
+				p.steps = append(p.steps, x.parkCopies)
+			}
+		}
+	}
+	if len(p.Rows) > 0 && p.Options.Ambiguous == "" {
+		p.ask("%d waiting rows were copied with the database and the original sends them too: choose whether to %s or to %s them here",
+			len(p.Rows), Resend, Park)
+	}
+	return nil
+}
+
+// newOutbox changes the id while nobody forwards under the old one.
+func (r *Repairer) newOutbox(ctx context.Context, info schema.OutboxInfo) error {
+	for _, stream := range schema.Streams {
+		for i := range info.Shards[stream] {
+			if _, _, err := r.acquire(ctx, schema.ShardRef{Stream: stream, Generation: info.Generation[stream], Shard: i}); err != nil {
+				return err
+			}
+		}
+	}
+	_, err := r.store.NewOutbox(ctx) // which ends the leases
+	return err
+}
+
+// parkCopies sets rows aside that the original sends.
+func (x *patient) parkCopies(ctx context.Context) error {
+	_, token, err := x.r.acquire(ctx, x.ledger.ShardRef)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = x.r.store.Release(context.WithoutCancel(ctx), token) }() // if it fails, the lease runs out
+	return x.r.store.RepairShard(ctx, schema.RepairParams{
+		ShardRef: x.ledger.ShardRef, Owner: token, Park: x.park, Reason: "copied with the database: the original sends it",
+	})
+}
