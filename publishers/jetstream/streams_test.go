@@ -16,9 +16,13 @@ func TestEnsureStreams_creates_what_is_needed_and_changes_nothing_later(t *testi
 	t.Parallel()
 	b := openBroker(t)
 	for name, check := range map[string]func(c natsjs.StreamConfig) bool{
-		"MB_JOBS":   func(c natsjs.StreamConfig) bool { return c.Retention == natsjs.WorkQueuePolicy && !c.AllowMsgTTL && c.AllowAtomicPublish },
-		"MB_EVENTS": func(c natsjs.StreamConfig) bool { return c.Retention == natsjs.LimitsPolicy && c.AllowMsgTTL && c.AllowAtomicPublish },
-		"MB_DEAD":   func(c natsjs.StreamConfig) bool { return c.Retention == natsjs.LimitsPolicy && c.AllowMsgTTL },
+		"MB_JOBS": func(c natsjs.StreamConfig) bool {
+			return c.Retention == natsjs.WorkQueuePolicy && !c.AllowMsgTTL && c.AllowAtomicPublish
+		},
+		"MB_EVENTS": func(c natsjs.StreamConfig) bool {
+			return c.Retention == natsjs.LimitsPolicy && c.AllowMsgTTL && c.AllowAtomicPublish
+		},
+		"MB_DEAD": func(c natsjs.StreamConfig) bool { return c.Retention == natsjs.LimitsPolicy && c.AllowMsgTTL },
 	} {
 		s, err := b.js.Stream(t.Context(), name)
 		if err != nil {
