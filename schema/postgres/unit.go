@@ -36,4 +36,6 @@ func (u unit) Drop(ctx context.Context, key schema.InboxKey, from int) (bool, er
 func (u unit) Tx() any { return u.tx }
 
 // RowReader is [Store.NewReader] for code that need not know the database.
-func (s *Store) RowReader(ref schema.ShardRef, shards int) schema.RowReader { return s.NewReader(ref, shards) }
+func (s *Store) RowReader(ref schema.ShardRef, shards int) schema.RowReader {
+	return s.NewReader(ref, shards)
+}

@@ -121,4 +121,6 @@ func (u *unit) Tx() any {
 }
 
 // RowReader is [Store.NewReader] for code that need not know the database.
-func (s *Store) RowReader(ref schema.ShardRef, shards int) schema.RowReader { return s.NewReader(ref, shards) }
+func (s *Store) RowReader(ref schema.ShardRef, shards int) schema.RowReader {
+	return s.NewReader(ref, shards)
+}
