@@ -20,6 +20,7 @@ const (
 // chain is what the messages of one target or subscription go through.
 type chain struct {
 	name     string
+	sources  []source
 	handler  handlers.Handler
 	policy   handlers.Policy // without zero fields
 	subjects schema.Subjects

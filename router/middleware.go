@@ -144,7 +144,10 @@ func (c *chain) inTransaction(msg *message.Message, r *run, next message.Handler
 		return err
 	})
 	var down *storeError
-	if err != nil && !asked && !errors.As(err, &down) {
+	switch {
+	case errors.Is(err, schema.ErrLeaseLost): // another run has the key, and nothing of this one has committed
+		return errLeaseLost
+	case err != nil && !asked && !errors.As(err, &down):
 		return &storeError{err} // the transaction did not begin
 	}
 	return err

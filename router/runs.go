@@ -16,7 +16,6 @@ type runs struct {
 	now      func() time.Time
 	log      *slog.Logger
 	stopping chan struct{} // closed when no run should begin any more
-	cut      chan struct{} // closed when running ones are not waited for any longer
 
 	mu     sync.Mutex
 	active map[*run]struct{}
@@ -26,17 +25,17 @@ type runs struct {
 func newRuns(inbox Inbox, lease time.Duration, log *slog.Logger) *runs {
 	return &runs{
 		inbox: inbox, lease: lease, now: time.Now, log: log,
-		stopping: make(chan struct{}), cut: make(chan struct{}),
-		active: make(map[*run]struct{}), leases: make(map[*run]time.Time),
+		stopping: make(chan struct{}),
+		active:   make(map[*run]struct{}), leases: make(map[*run]time.Time),
 	}
 }
 
-// begin registers r; false if runs are cut already.
+// begin registers r; false if no run should begin any more.
 func (s *runs) begin(r *run) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
-	case <-s.cut:
+	case <-s.stopping:
 		return false
 	default:
 	}
@@ -51,14 +50,17 @@ func (s *runs) end(r *run) {
 	s.mu.Unlock()
 }
 
-// stop makes runs that wait for something else than their handler give up.
-func (s *runs) stop() { close(s.stopping) }
+// stop lets no run begin any more and makes those give up that have not come to their handler.
+func (s *runs) stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(s.stopping)
+}
 
 // cutAll ends the contexts of all runs and returns how many there were.
 func (s *runs) cutAll() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	close(s.cut)
 	for r := range s.active {
 		r.cancel(errStopped)
 	}

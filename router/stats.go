@@ -18,6 +18,10 @@ func (c Counts) plus(d Counts) Counts {
 	return Counts{c.Handled + d.Handled, c.Retried + d.Retried, c.Dead + d.Dead}
 }
 
+func (c Counts) minus(d Counts) Counts {
+	return Counts{c.Handled - d.Handled, c.Retried - d.Retried, c.Dead - d.Dead}
+}
+
 // stats is what one chain tells about itself.
 type stats struct {
 	mu       sync.Mutex

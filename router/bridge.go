@@ -1,0 +1,192 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	natsjs "github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millbridge/millbridge/handlers"
+	"github.com/millbridge/millbridge/internal/deadletters"
+	"github.com/millbridge/millbridge/publishers/jetstream"
+	"github.com/millbridge/millbridge/schema"
+)
+
+// ErrBusy reports a bridge that runs already, or a target that is added while it does.
+var ErrBusy = errors.New("the bridge is running")
+
+// A Bridge forwards an outbox and runs handlers. Make one with [Open]. It is safe for concurrent use.
+type Bridge struct {
+	cfg       Config
+	js        natsjs.JetStream
+	forwarder *jetstream.Forwarder // nil with Config.NoForward
+
+	mu     sync.Mutex
+	chains []*chain
+	names  map[string]string // what each name was given to
+	active *session          // nil unless it runs
+	stop   context.CancelFunc
+	ended  chan struct{} // of the active session
+}
+
+// Open checks the database and the server, creates the streams that are missing, and returns a bridge that does not run
+// yet.
+func Open(ctx context.Context, cfg Config) (*Bridge, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("open bridge: %w", err)
+	}
+	cfg = cfg.withDefaults()
+	if err := cfg.Store.Check(ctx); err != nil {
+		return nil, fmt.Errorf("open bridge: check database: %w", err)
+	}
+	js, err := natsjs.New(cfg.Conn)
+	if err != nil {
+		return nil, fmt.Errorf("open bridge: %w", err)
+	}
+	streams := jetstream.StreamsConfig{Subjects: cfg.Subjects, Replicas: cfg.Replicas, MaxBytes: cfg.MaxBytes, Logger: cfg.Logger}
+	if err := jetstream.EnsureStreams(ctx, js, streams); err != nil {
+		return nil, fmt.Errorf("open bridge: %w", err)
+	}
+	b := &Bridge{cfg: cfg, js: js, names: make(map[string]string)}
+	if !cfg.NoForward {
+		if b.forwarder, err = jetstream.NewForwarder(forwarderStore{cfg.Store}, cfg.Conn, cfg.Forwarder); err != nil {
+			return nil, fmt.Errorf("open bridge: %w", err)
+		}
+	}
+	return b, nil
+}
+
+// Target adds a target, whose jobs its handler gets from the next run on. Its name must not be one of another target
+// or subscription: both name consumers and replays.
+func (b *Bridge) Target(t handlers.Target) error {
+	if err := t.Validate(); err != nil {
+		return err
+	}
+	c := b.chain(t.Name, t.Handler, t.Policy)
+	c.sources = []source{{
+		stream: schema.Jobs, durable: t.Name,
+		filters: []string{b.cfg.Subjects.Target(t.Name), b.cfg.Subjects.Replays(t.Name)},
+	}}
+	return b.add(c, "a target")
+}
+
+// Subscribe adds a subscription, whose handler gets matching events from the next run on, each once. Names are unique
+// among targets and subscriptions.
+func (b *Bridge) Subscribe(s handlers.Subscription) error {
+	if err := s.Validate(); err != nil {
+		return err
+	}
+	c := b.chain(s.Name, s.Handler, s.Policy)
+	events := source{stream: schema.Events, durable: s.Name, onlyNew: s.From == handlers.FromNew}
+	for _, name := range s.Events {
+		events.filters = append(events.filters, b.cfg.Subjects.Event(name))
+	}
+	replays := source{stream: schema.Jobs, durable: s.Name, filters: []string{b.cfg.Subjects.Replays(s.Name)}}
+	c.sources = []source{events, replays}
+	return b.add(c, "a subscription")
+}
+
+func (b *Bridge) chain(name string, h handlers.Handler, policy handlers.Policy) *chain {
+	policy = policy.OrDefault()
+	if policy.Ordered {
+		policy.Concurrency = 1
+	}
+	return &chain{
+		name: name, handler: h, policy: policy, subjects: b.cfg.Subjects, lease: b.cfg.Lease, inbox: b.cfg.Store,
+		letters: deadletters.New(b.js, b.cfg.Subjects, b.cfg.KeepTombstones),
+		slots:   make(chan struct{}, policy.Concurrency), log: b.cfg.Logger, firstPause: firstPause,
+	}
+}
+
+func (b *Bridge) add(c *chain, what string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.active != nil {
+		return fmt.Errorf("add %s %q: %w", what, c.name, ErrBusy)
+	}
+	if other, clash := b.names[c.name]; clash {
+		return fmt.Errorf("%s cannot be named %q: that is the name of %s, and their consumers and replays would be the same", what, c.name, other)
+	}
+	b.names[c.name] = what
+	b.chains = append(b.chains, c)
+	return nil
+}
+
+// Publish puts messages into the outbox in a transaction of its own and wakes the forwarder. To publish together with
+// business rows use publishers.Outbox.
+func (b *Bridge) Publish(ctx context.Context, envs ...schema.Envelope) ([]schema.Receipt, error) {
+	if len(envs) == 0 {
+		return nil, nil
+	}
+	now := time.Now().UTC()
+	timed := make([]schema.Envelope, len(envs))
+	for i, e := range envs {
+		if e.Time.IsZero() {
+			e.Time = now
+		}
+		timed[i] = e
+	}
+	var receipts []schema.Receipt
+	err := b.cfg.Store.Unit(ctx, func(u schema.Unit) (err error) {
+		receipts, err = u.Append(ctx, timed)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	b.Nudge()
+	return receipts, nil
+}
+
+// Nudge makes the forwarder look at the outbox now. Call it after a commit; without it messages leave a little later.
+// It never blocks.
+func (b *Bridge) Nudge() {
+	if b.forwarder != nil {
+		b.forwarder.Nudge()
+	}
+}
+
+// Close stops a bridge that runs, as the end of Run's context does, and waits for it. The store and the connection stay
+// open. Closing twice is allowed.
+func (b *Bridge) Close() error {
+	b.mu.Lock()
+	stop, ended := b.stop, b.ended
+	b.mu.Unlock()
+	if stop != nil {
+		stop()
+		<-ended
+	}
+	return nil
+}
+
+// enter makes one run the only one; leave must be called at its end.
+func (b *Bridge) enter(ctx context.Context) (s *session, stopped context.Context, leave func(), err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.active != nil {
+		return nil, nil, nil, ErrBusy
+	}
+	stopped, b.stop = context.WithCancel(ctx)
+	b.active, b.ended = newSession(b), make(chan struct{})
+	return b.active, stopped, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.stop()
+		close(b.ended)
+		b.active, b.stop = nil, nil
+	}, nil
+}
+
+// handlerNames lists targets and subscriptions.
+func (b *Bridge) handlerNames() map[string]bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	names := make(map[string]bool, len(b.names))
+	for n := range b.names {
+		names[n] = true
+	}
+	return names
+}

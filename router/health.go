@@ -1,0 +1,164 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	natsjs "github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millbridge/millbridge/publishers/jetstream"
+	"github.com/millbridge/millbridge/schema"
+)
+
+// Health is what a bridge knows about itself.
+type Health struct {
+	Handlers []HandlerHealth         `json:"handlers"`
+	Shards   []jetstream.ShardStatus `json:"shards"`
+	// Unserved counts the jobs that wait in the stream for targets without a consumer, here or elsewhere.
+	Unserved map[string]uint64 `json:"unserved"`
+	// Problems is everything that needs attention, one line each.
+	Problems []string `json:"problems"`
+}
+
+// OK reports whether nothing needs attention.
+func (h Health) OK() bool { return len(h.Problems) == 0 }
+
+// HandlerHealth is the state of one target or subscription.
+type HandlerHealth struct {
+	Name      string        `json:"name"`
+	Consuming bool          `json:"consuming"`
+	Reason    string        `json:"reason"`  // why it is not consuming
+	Fault     string        `json:"fault"`   // what kept the last message from being settled
+	Running   int           `json:"running"` // handlers
+	Oldest    time.Duration `json:"oldest"`  // age of the oldest message that is not handled; 0 if there is none
+	Counts
+}
+
+const healthTimeout = 2 * time.Second // of each question
+
+// Health looks at targets, subscriptions and forwarder. It asks the server, but an answer that does not come is a
+// problem in the report and not an error.
+func (b *Bridge) Health(ctx context.Context) Health {
+	var h Health
+	b.mu.Lock()
+	chains, active := slices.Clone(b.chains), b.active
+	b.mu.Unlock()
+	problem := func(format string, args ...any) { h.Problems = append(h.Problems, fmt.Sprintf(format, args...)) }
+	for _, c := range chains {
+		hh := c.health(active)
+		var err error
+		if hh.Oldest, err = b.oldest(ctx, c); err != nil {
+			problem("%s: oldest message: %v", c.name, err)
+		}
+		if !hh.Consuming {
+			problem("%s: not consuming: %s", c.name, hh.Reason)
+		}
+		if hh.Fault != "" {
+			problem("%s: %s", c.name, hh.Fault)
+		}
+		h.Handlers = append(h.Handlers, hh)
+	}
+	if b.forwarder != nil {
+		h.Shards = b.forwarder.Status()
+		for _, s := range h.Shards {
+			if s.State == jetstream.ShardStopped || s.State == jetstream.ShardWaiting {
+				problem("forwarder: %s shard %d is %s: %s", s.Stream, s.Shard, s.State, s.Error)
+			}
+		}
+	}
+	var err error
+	if h.Unserved, err = b.unserved(ctx); err != nil {
+		problem("unserved jobs: %v", err)
+	}
+	for _, target := range slices.Sorted(maps.Keys(h.Unserved)) {
+		problem("%d jobs wait for target %q, which nobody serves", h.Unserved[target], target)
+	}
+	return h
+}
+
+func (c *chain) health(active *session) HandlerHealth {
+	hh := HandlerHealth{Name: c.name}
+	hh.Counts, _, hh.Running, hh.Fault = c.stats.read()
+	if active == nil {
+		hh.Reason = "the bridge does not run"
+		return hh
+	}
+	var errs []error
+	for _, f := range active.all() {
+		if f.chain == c {
+			errs = append(errs, f.sub.Health())
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		hh.Reason = schema.OneLine(err.Error())
+		return hh
+	}
+	hh.Consuming = true
+	return hh
+}
+
+// oldest returns the age of the first message after those that are all handled.
+func (b *Bridge) oldest(ctx context.Context, c *chain) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
+	defer cancel()
+	var age time.Duration
+	for _, src := range c.sources {
+		stream, err := b.js.Stream(ctx, b.cfg.Subjects.StreamName(src.stream))
+		if err != nil {
+			return age, err
+		}
+		consumer, err := stream.Consumer(ctx, src.durable)
+		if errors.Is(err, natsjs.ErrConsumerNotFound) {
+			continue
+		}
+		if err != nil {
+			return age, err
+		}
+		for _, filter := range src.filters {
+			msg, err := stream.GetMsg(ctx, consumer.CachedInfo().AckFloor.Stream+1, natsjs.WithGetMsgSubject(filter))
+			if errors.Is(err, natsjs.ErrMsgNotFound) {
+				continue
+			}
+			if err != nil {
+				return age, err
+			}
+			age = max(age, time.Since(msg.Time))
+		}
+	}
+	return age, nil
+}
+
+// unserved counts jobs by target where no consumer takes them.
+func (b *Bridge) unserved(ctx context.Context) (map[string]uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
+	defer cancel()
+	stream, err := b.js.Stream(ctx, b.cfg.Subjects.StreamName(schema.Jobs))
+	if err != nil {
+		return nil, err
+	}
+	served := b.handlerNames()
+	names := stream.ConsumerNames(ctx)
+	for name := range names.Name() {
+		served[name] = true
+	}
+	if err := names.Err(); err != nil {
+		return nil, err
+	}
+	info, err := stream.Info(ctx, natsjs.WithSubjectFilter(b.cfg.Subjects.Full("jobs.>")))
+	if err != nil {
+		return nil, err
+	}
+	waiting := make(map[string]uint64)
+	for subject, n := range info.State.Subjects {
+		relative, _ := b.cfg.Subjects.Relative(subject)
+		if parts := strings.SplitN(relative, ".", 3); len(parts) == 3 && !served[parts[1]] {
+			waiting[parts[1]] += n
+		}
+	}
+	return waiting, nil
+}

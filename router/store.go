@@ -1,0 +1,36 @@
+package router
+
+import (
+	"context"
+	"time"
+
+	"github.com/millbridge/millbridge/publishers/jetstream"
+	"github.com/millbridge/millbridge/schema"
+)
+
+// A Store is the database of a bridge: *postgres.Store or *sqlite.Store.
+type Store interface {
+	Inbox
+
+	// Check proves that the database is migrated and fit for use.
+	Check(ctx context.Context) error
+
+	// What the forwarder needs.
+	Info(ctx context.Context) (schema.OutboxInfo, error)
+	Shards(ctx context.Context, stream schema.Stream) ([]schema.Shard, error)
+	Acquire(ctx context.Context, ref schema.ShardRef, token string, ttl time.Duration) (schema.Shard, bool, error)
+	Renew(ctx context.Context, tokens []string, ttl time.Duration) (held []string, err error)
+	Release(ctx context.Context, token string) error
+	KnownOwner(ctx context.Context, ref schema.ShardRef, token string) (bool, error)
+	RowReader(ref schema.ShardRef, shards int) schema.RowReader
+	Remove(ctx context.Context, p schema.RemoveParams) (schema.RemoveResult, error)
+	Park(ctx context.Context, p schema.ParkParams) error
+	Tend(ctx context.Context, limit int) (schema.TendResult, error)
+}
+
+// forwarderStore is a Store as the forwarder knows it.
+type forwarderStore struct{ Store }
+
+func (s forwarderStore) NewReader(ref schema.ShardRef, shards int) jetstream.Reader {
+	return s.RowReader(ref, shards)
+}
