@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -64,10 +65,12 @@ func (b *Box) Write(ctx context.Context, letter schema.DeadLetter) error {
 	return err
 }
 
-// sameMessage reports whether two letters with one name are about one message. For all but two causes the inbox has
-// compared the messages before.
+// sameMessage reports whether two letters with one name are about one message. Ids are unique within their source. For
+// all but two causes the inbox has compared the messages before.
 func sameMessage(there, here schema.DeadLetter) bool {
 	switch {
+	case !slices.Equal(there.Header[schema.HeaderSource], here.Header[schema.HeaderSource]):
+		return false
 	case here.Cause != schema.CauseUndecodable && here.Cause != schema.CauseKeyReused:
 		return true
 	case there.Subject != here.Subject:
@@ -81,7 +84,11 @@ func sameMessage(there, here schema.DeadLetter) bool {
 // Tombstone overwrites a letter with the word for what was done with it; false if a tombstone is there already.
 func (b *Box) Tombstone(ctx context.Context, letter Letter, word string) (bool, error) {
 	mark := letter.DeadLetter
-	mark.Tombstone, mark.Header, mark.Payload, mark.Stack = word, nil, nil, ""
+	mark.Tombstone, mark.Payload, mark.Stack = word, nil, ""
+	mark.Header = map[string][]string{}
+	if source, ok := letter.Header[schema.HeaderSource]; ok { // names the message together with its id
+		mark.Header[schema.HeaderSource] = source
+	}
 	err := b.publish(ctx, mark, letter.Seq, jetstream.WithMsgTTL(b.keep))
 	if !refused(err) {
 		return err == nil, err
