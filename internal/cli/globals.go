@@ -73,6 +73,14 @@ func (a *app) redact(text string) string {
 	return a.flags.config.Redactor().Redact(text)
 }
 
+// quietLogger says nothing unless a level was asked for: a story is told on standard output.
+func (a *app) quietLogger(c *config.Config) *slog.Logger {
+	if c.Origin("log.level") == "default" {
+		return slog.New(slog.DiscardHandler)
+	}
+	return a.logger(c)
+}
+
 // logger writes to standard error, without secrets.
 func (a *app) logger(c *config.Config) *slog.Logger {
 	var level slog.Level
