@@ -61,11 +61,7 @@ func (sh *shard) own(ctx context.Context, r *running, mode until) error {
 	if !ok {
 		return &standbyError{left: ledger.LeaseLeft}
 	}
-	o := &owner{
-		shard: sh, token: token, writer: r.writer, enc: newEncoder(sh.f.cfg.Subjects, sh.ref.Stream, info.ID, sh.f.cfg.EventTTL),
-		reader: sh.f.store.NewReader(sh.ref, sh.shards), limit: newBatchLimit(), changed: make(chan struct{}, 1),
-		m: machine{owner: token, faults: sh.f.cfg.faults},
-	}
+	o := sh.newOwner(r.writer, token)
 	// The end of ctx stops the intake; what is under way may finish, but not for ever and not without the lease.
 	work, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
@@ -86,6 +82,14 @@ func (sh *shard) own(ctx context.Context, r *running, mode until) error {
 	return err
 }
 
+func (sh *shard) newOwner(w *writer, token string) *owner {
+	return &owner{
+		shard: sh, token: token, writer: w, enc: newEncoder(sh.f.cfg.Subjects, sh.ref.Stream, sh.outboxID, sh.f.cfg.EventTTL),
+		reader: sh.f.store.NewReader(sh.ref, sh.shards), limit: newBatchLimit(), changed: make(chan struct{}, 1),
+		m: machine{owner: token, faults: sh.f.cfg.faults},
+	}
+}
+
 // release ends the lease early, so that another process need not wait for its end.
 func (o *owner) release(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.f.cfg.AckTimeout)
@@ -103,7 +107,7 @@ func (o *owner) work(intake, ctx context.Context, ledger schema.Shard, mode unti
 	o.enter(ctx, ShardRunning, nil)
 	for failures := 0; ; {
 		before := o.progress()
-		_, err := o.resync(ctx)
+		err := o.settled(ctx)
 		if err == nil {
 			if err = o.session(intake, ctx, mode); err == nil {
 				return nil
@@ -126,6 +130,16 @@ func (o *owner) work(intake, ctx context.Context, ledger schema.Shard, mode unti
 			return err
 		}
 	}
+}
+
+// settled makes sure, after a failure, that nothing is in doubt before rows are read again: what the stream has is known
+// and removed. Reads leave out rows by their numbers, and a database that comes back from a crash may give the number of
+// a removed row to a new one, which then must not be left out.
+func (o *owner) settled(ctx context.Context) error {
+	if _, err := o.resync(ctx); err != nil {
+		return err
+	}
+	return o.removeNamed(ctx)
 }
 
 // progress grows with what was sent and removed.
