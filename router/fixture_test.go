@@ -1,0 +1,245 @@
+package router_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
+
+	"github.com/millbridge/millbridge/handlers"
+	"github.com/millbridge/millbridge/internal/deadletters"
+	"github.com/millbridge/millbridge/internal/testkit"
+	"github.com/millbridge/millbridge/router"
+	"github.com/millbridge/millbridge/schema"
+)
+
+func TestMain(m *testing.M) {
+	if helperProcess() {
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+const patience = 30 * time.Second
+
+// testStore is what the tests use of a store beside the bridge.
+type testStore interface {
+	router.Store
+	deadletters.Store
+	InboxByMessage(ctx context.Context, id string) ([]schema.InboxRecord, error)
+	InboxCounts(ctx context.Context) (map[string]map[schema.InboxState]int64, error)
+	Backlogs(ctx context.Context) ([]schema.Backlog, error)
+}
+
+// bench is a store and a server of one test.
+type bench struct {
+	testing.TB
+	kind     string
+	store    testStore
+	nats     *testkit.Server
+	conn     *nats.Conn
+	js       jetstream.JetStream
+	subjects schema.Subjects
+}
+
+// onBoth runs a test on each store.
+func onBoth(t *testing.T, test func(t *testing.T, b *bench)) {
+	t.Parallel()
+	for kind, open := range map[string]func(testing.TB) testStore{
+		"sqlite":   func(t testing.TB) testStore { return testkit.SQLiteStore(t) },
+		"postgres": func(t testing.TB) testStore { return testkit.PostgresStore(t) },
+	} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			test(t, newBench(t, kind, open(t)))
+		})
+	}
+}
+
+func newBench(t testing.TB, kind string, store testStore) *bench {
+	server := testkit.NATS(t)
+	conn := server.Conn(t)
+	js, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &bench{TB: t, kind: kind, store: store, nats: server, conn: conn, js: js}
+}
+
+// quick is a policy whose waits are short.
+func quick(attempts int) handlers.Policy {
+	return handlers.Policy{Retry: schema.RetryPolicy{MaxAttempts: attempts, Base: 20 * time.Millisecond, Factor: 1}}
+}
+
+// open opens a bridge with short waits. SQLite has one forwarder, which the first bridge has.
+func (b *bench) open(edits ...func(*router.Config)) *router.Bridge {
+	b.Helper()
+	cfg := router.Config{
+		Store: b.store, Conn: b.conn, Subjects: b.subjects, Logger: testkit.Logger(b), CloseTimeout: 10 * time.Second,
+		Lease: 2 * time.Second, AckWait: 2 * time.Second, Heartbeat: 500 * time.Millisecond,
+	}
+	for _, edit := range edits {
+		edit(&cfg)
+	}
+	bridge, err := router.Open(b.Context(), cfg)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return bridge
+}
+
+func noForward(c *router.Config) { c.NoForward = true }
+
+// target adds a target to the bridge.
+func (b *bench) target(bridge *router.Bridge, name string, policy handlers.Policy, h func(context.Context, schema.Envelope) error) {
+	b.Helper()
+	if err := bridge.Target(handlers.Target{Name: name, Policy: policy, Handler: handlers.HandlerFunc(h)}); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// run runs the bridge; the returned function stops it and returns what Run returned. It is stopped with the test, too.
+func (b *bench) run(bridge *router.Bridge) (stop func() error) {
+	b.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		err = bridge.Run(ctx)
+	}()
+	stop = func() error {
+		cancel()
+		<-done
+		return err
+	}
+	b.Cleanup(func() { _ = stop() }) // what it returns is for those who ask
+	return stop
+}
+
+func (b *bench) publish(bridge *router.Bridge, envs ...schema.Envelope) []schema.Receipt {
+	b.Helper()
+	receipts, err := bridge.Publish(b.Context(), envs...)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return receipts
+}
+
+func (b *bench) eventually(check func() error) {
+	b.Helper()
+	testkit.Eventually(b, patience, check)
+}
+
+// box is the box of dead letters.
+func (b *bench) box() *deadletters.Box { return deadletters.New(b.js, b.subjects, 0) }
+
+// letters returns all letters, tombstones included.
+func (b *bench) letters() []deadletters.Letter {
+	b.Helper()
+	letters, _, err := b.box().List(b.Context(), deadletters.Filter{Tombstones: true, Limit: 10_000})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return letters
+}
+
+// awaitLetters waits for n letters and returns them.
+func (b *bench) awaitLetters(n int) []deadletters.Letter {
+	b.Helper()
+	var letters []deadletters.Letter
+	b.eventually(func() error {
+		if letters = b.letters(); len(letters) != n {
+			return fmt.Errorf("%d letters, want %d", len(letters), n)
+		}
+		return nil
+	})
+	return letters
+}
+
+func (b *bench) operator() *deadletters.Operator {
+	return &deadletters.Operator{Store: b.store, Letters: b.box(), Subjects: b.subjects}
+}
+
+// waiting returns how many messages a filter matches in the stream.
+func (b *bench) waiting(st schema.Stream, filter string) int {
+	b.Helper()
+	stream, err := b.js.Stream(b.Context(), b.subjects.StreamName(st))
+	if err != nil {
+		b.Fatal(err)
+	}
+	info, err := stream.Info(b.Context(), jetstream.WithSubjectFilter(b.subjects.Full(filter)))
+	if err != nil {
+		b.Fatal(err)
+	}
+	n := 0
+	for _, count := range info.State.Subjects {
+		n += int(count)
+	}
+	return n
+}
+
+// awaitNoJobs waits until the work queue has no jobs and no replays.
+func (b *bench) awaitNoJobs() {
+	b.Helper()
+	b.eventually(func() error {
+		if n := b.waiting(schema.Jobs, "jobs.>") + b.waiting(schema.Jobs, "replay.>"); n > 0 {
+			return fmt.Errorf("%d jobs are in the stream", n)
+		}
+		return nil
+	})
+}
+
+// calls counts what a handler did.
+type calls struct {
+	mu   sync.Mutex
+	list []schema.Envelope
+	at   []time.Time
+}
+
+func (c *calls) add(env schema.Envelope) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.list, c.at = append(c.list, env), append(c.at, time.Now())
+	return len(c.list)
+}
+
+func (c *calls) all() []schema.Envelope {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append([]schema.Envelope(nil), c.list...)
+}
+
+func (c *calls) times() []time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append([]time.Time(nil), c.at...)
+}
+
+func (c *calls) count() int { return len(c.all()) }
+
+// byID counts the calls for each message.
+func (c *calls) byID() map[string]int {
+	n := make(map[string]int)
+	for _, env := range c.all() {
+		n[env.ID]++
+	}
+	return n
+}
+
+func (c *calls) reaches(n int) func() error {
+	return func() error {
+		if got := c.count(); got < n {
+			return fmt.Errorf("%d calls, want %d", got, n)
+		}
+		return nil
+	}
+}
+
+var errFlaky = errors.New("the other side is out of order")
