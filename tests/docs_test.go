@@ -114,3 +114,34 @@ func TestDocs_tests_exist(t *testing.T) {
 		t.Errorf("the documents name only %d tests", named)
 	}
 }
+
+// TestReadme_shows_the_quickstart compares the README's program with the one that is compiled and run.
+func TestReadme_shows_the_quickstart(t *testing.T) {
+	t.Parallel()
+	_, after, ok := strings.Cut(read(t, "README.md"), "```go\n")
+	shown, _, closed := strings.Cut(after, "```")
+	if !ok || !closed {
+		t.Fatal("README.md shows no program")
+	}
+	_, after, ok = strings.Cut(read(t, "examples/quickstart/main.go"), "func quickstart(ctx context.Context, dir string) {\n")
+	body, _, closed := strings.Cut(after, "\n}\n")
+	if !ok || !closed {
+		t.Fatal("examples/quickstart/main.go has no function quickstart")
+	}
+	var want strings.Builder
+	for line := range strings.SplitSeq(body, "\n") {
+		want.WriteString(strings.TrimPrefix(line, "\t") + "\n")
+	}
+	if shown != want.String() {
+		t.Errorf("README.md shows\n%s\nexamples/quickstart has\n%s", shown, want.String())
+	}
+	lines := 0
+	for line := range strings.SplitSeq(shown, "\n") {
+		if strings.TrimSpace(line) != "" {
+			lines++
+		}
+	}
+	if lines > 25 {
+		t.Errorf("the program has %d lines, more than a reader takes in at a glance", lines)
+	}
+}
