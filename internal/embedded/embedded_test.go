@@ -202,7 +202,7 @@ func TestOpen(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := embedded.Open(t.Context(), dir, embedded.Options{})
-		if err == nil || !strings.Contains(err.Error(), "start NATS server: ") {
+		if err == nil || !strings.Contains(err.Error(), "start NATS server: Can't start JetStream: ") {
 			t.Fatalf("error %v", err)
 		}
 		if err := os.Remove(filepath.Join(dir, "nats")); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -48,15 +49,29 @@ func TestAppendInTheApplicationsTransaction(t *testing.T) {
 	t.Run("a deferred transaction is not refused", func(t *testing.T) {
 		t.Parallel()
 		s, file := newFile(t)
-		app := application(t, file, 50*time.Millisecond)
-		err := inTx(t.Context(), app, func(tx *sql.Tx) error {
-			// Were the payload limit read by a SELECT, this commit would come between it and the first write.
-			appendTo(t, s, schema.NewEvent("first", nil))
-			_, err := s.Append(t.Context(), tx, []schema.Envelope{job})
-			return err
+		app := application(t, file, 30*time.Second)
+		ctx, stop := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { // commits come all the time
+			for ctx.Err() == nil {
+				if err := s.SetMaxPayload(ctx, schema.DefaultPayload); err != nil && ctx.Err() == nil {
+					t.Error(err)
+				}
+			}
 		})
-		if err != nil {
-			t.Fatal(err)
+		defer wg.Wait()
+		defer stop()
+		for range 200 {
+			// A new store knows nothing yet. Were it to begin with a SELECT, a commit would come between that and its
+			// first write sooner or later.
+			fresh := sqlite.New(nil, nil, sqlite.Options{})
+			err := inTx(t.Context(), app, func(tx *sql.Tx) error {
+				_, err := fresh.Append(t.Context(), tx, []schema.Envelope{job})
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
 		}
 	})
 }

@@ -42,13 +42,15 @@ func TestUnitBeginsWhenNeeded(t *testing.T) {
 			return err
 		})
 	}
-	err := s.Unit(t.Context(), func(u schema.Unit) error {
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	err := s.Unit(ctx, func(u schema.Unit) error {
 		claimIn(t, u, "one", schema.ClaimRun)
 		if err := write(); err != nil { // the handler has begun and waits for something slow
 			t.Errorf("the application's write while a handler runs: %v", err)
 		}
 		// Another delivery of the message does not run beside it.
-		err := s.Unit(t.Context(), func(u schema.Unit) error {
+		err := s.Unit(ctx, func(u schema.Unit) error {
 			claimIn(t, u, "two", schema.ClaimBusy)
 			return nil
 		})
