@@ -19,11 +19,11 @@ func (s *Store) Append(ctx context.Context, tx *sql.Tx, envs []schema.Envelope) 
 	if len(envs) == 0 {
 		return nil, nil
 	}
-	now := s.opts.Now()
-	limit, err := s.limit.get(ctx, tx, limitLocking, now)
+	limit, err := s.limit.get(ctx, tx, limitLocking, s.opts.Now())
 	if err != nil {
 		return nil, wrap("read payload limit", err)
 	}
+	now := s.opts.Now()
 	envs = withTime(envs, now)
 	if err := validate(envs, limit); err != nil {
 		return nil, err

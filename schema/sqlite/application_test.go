@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"sync"
 	"testing"
 	"time"
 
@@ -49,29 +48,29 @@ func TestAppendInTheApplicationsTransaction(t *testing.T) {
 	t.Run("a deferred transaction is not refused", func(t *testing.T) {
 		t.Parallel()
 		s, file := newFile(t)
-		app := application(t, file, 30*time.Second)
-		ctx, stop := context.WithCancel(t.Context())
-		var wg sync.WaitGroup
-		wg.Go(func() { // commits come all the time
-			for ctx.Err() == nil {
-				if err := s.SetMaxPayload(ctx, schema.DefaultPayload); err != nil && ctx.Err() == nil {
-					t.Error(err)
+		other := application(t, file, 50*time.Millisecond)
+		asked := 0
+		now := func() time.Time {
+			if asked++; asked == 2 {
+				// The payload limit has just been read. If that was a SELECT, this commit goes through and the
+				// transaction cannot write any more; if it has taken the write lock, this commit fails.
+				err := inTx(t.Context(), other, func(tx *sql.Tx) error {
+					_, err := s.Append(t.Context(), tx, []schema.Envelope{schema.NewEvent("between", nil)})
+					return err
+				})
+				if !errors.Is(err, schema.ErrRetryTransaction) {
+					t.Errorf("a commit between reading and writing: %v", err)
 				}
 			}
+			return time.Now()
+		}
+		cold := sqlite.New(nil, nil, sqlite.Options{Now: now})
+		err := inTx(t.Context(), application(t, file, time.Second), func(tx *sql.Tx) error {
+			_, err := cold.Append(t.Context(), tx, []schema.Envelope{job})
+			return err
 		})
-		defer wg.Wait()
-		defer stop()
-		for range 200 {
-			// A new store knows nothing yet. Were it to begin with a SELECT, a commit would come between that and its
-			// first write sooner or later.
-			fresh := sqlite.New(nil, nil, sqlite.Options{})
-			err := inTx(t.Context(), app, func(tx *sql.Tx) error {
-				_, err := fresh.Append(t.Context(), tx, []schema.Envelope{job})
-				return err
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
+		if err != nil || asked != 2 {
+			t.Fatalf("%v after %d looks at the clock", err, asked)
 		}
 	})
 }
