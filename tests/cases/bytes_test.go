@@ -30,7 +30,7 @@ func TestC19_metadata_through_to_the_handlers(t *testing.T) {
 
 		metadata := map[string]string{
 			"lines": "l1\nl2", "crlf": "\r\nNats-Rollup: all\r\n", "padded": "  x  ", "empty": "", "nul": "a\x00b", "emoji": "😀", "bytes": "\xff\xfe", "tab": "\tx\t",
-			"percent": "100%41%", "nbsp": "\u00a0x\u00a0", "long": strings.Repeat("é ", 5_000), "X-Case": "kept", "x-case": "apart", "spaces": "   ",
+			"percent": "100%41%", "nbsp": "\u00a0x\u00a0", "long": strings.Repeat("é ü", 4_000), "X-Case": "kept", "x-case": "apart", "spaces": "   ",
 		}
 		r := &recorder{}
 		var letter schema.Envelope
