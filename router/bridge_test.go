@@ -96,7 +96,7 @@ func TestBridge_subscription_starts_where_it_says(t *testing.T) {
 
 func TestBridge_refuses_names_that_clash(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, "sqlite", sqliteStore(t))
+	b := onSQLite(t)
 	bridge := b.open()
 	noop := handlers.HandlerFunc(func(context.Context, schema.Envelope) error { return nil })
 	if err := bridge.Target(handlers.Target{Name: "mail", Handler: noop}); err != nil {

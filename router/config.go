@@ -31,11 +31,12 @@ type Config struct {
 	Forwarder jetstream.ForwarderConfig
 	// CloseTimeout is how long handlers may go on when the bridge stops. Default: 30 seconds.
 	CloseTimeout time.Duration
-	// Lease is how long a crashed process keeps others from running the messages that it ran. Default: 30 seconds.
-	Lease time.Duration
 	// AckWait is how long the server waits for a sign of life before it hands a message to somebody else.
 	// Default: 30 seconds.
 	AckWait time.Duration
+	// Lease is how long a crashed process keeps others from running the messages that it ran. It should end before the
+	// server hands them out again. Default: two thirds of AckWait.
+	Lease time.Duration
 	// Heartbeat is how often the server shows that it still knows an idle consumer; after two without a word the bridge
 	// reports that it is not consuming. Default: 5 seconds.
 	Heartbeat time.Duration
@@ -50,11 +51,11 @@ func (c Config) withDefaults() Config {
 	if c.CloseTimeout == 0 {
 		c.CloseTimeout = 30 * time.Second
 	}
-	if c.Lease == 0 {
-		c.Lease = 30 * time.Second
-	}
 	if c.AckWait == 0 {
 		c.AckWait = 30 * time.Second
+	}
+	if c.Lease == 0 {
+		c.Lease = c.AckWait * 2 / 3
 	}
 	if c.Heartbeat == 0 {
 		c.Heartbeat = 5 * time.Second

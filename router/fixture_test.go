@@ -2,12 +2,15 @@ package router_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
@@ -17,14 +20,11 @@ import (
 	"github.com/millbridge/millbridge/internal/testkit"
 	"github.com/millbridge/millbridge/router"
 	"github.com/millbridge/millbridge/schema"
+	"github.com/millbridge/millbridge/schema/postgres"
+	"github.com/millbridge/millbridge/schema/sqlite"
 )
 
-func TestMain(m *testing.M) {
-	if helperProcess() {
-		return
-	}
-	goleak.VerifyTestMain(m)
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const patience = 30 * time.Second
 
@@ -40,7 +40,10 @@ type testStore interface {
 // bench is a store and a server of one test.
 type bench struct {
 	testing.TB
-	kind     string
+	kind     string // "sqlite" or "postgres"
+	dsn      string // where another process opens the store
+	sqlite   *sql.DB
+	postgres *pgxpool.Pool
 	store    testStore
 	nats     *testkit.Server
 	conn     *nats.Conn
@@ -51,25 +54,85 @@ type bench struct {
 // onBoth runs a test on each store.
 func onBoth(t *testing.T, test func(t *testing.T, b *bench)) {
 	t.Parallel()
-	for kind, open := range map[string]func(testing.TB) testStore{
-		"sqlite":   func(t testing.TB) testStore { return testkit.SQLiteStore(t) },
-		"postgres": func(t testing.TB) testStore { return testkit.PostgresStore(t) },
-	} {
+	for kind, open := range map[string]func(*testing.T) *bench{"sqlite": onSQLite, "postgres": onPostgres} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			test(t, newBench(t, kind, open(t)))
+			test(t, open(t))
 		})
 	}
 }
 
-func newBench(t testing.TB, kind string, store testStore) *bench {
-	server := testkit.NATS(t)
-	conn := server.Conn(t)
-	js, err := jetstream.New(conn)
-	if err != nil {
+func onSQLite(t *testing.T) *bench {
+	t.Helper()
+	b := &bench{TB: t, kind: "sqlite", dsn: filepath.Join(t.TempDir(), "test.db")}
+	write, read := testkit.OpenSQLite(t, b.dsn)
+	store := sqlite.New(write, read, sqlite.Options{Logger: testkit.Logger(t)})
+	t.Cleanup(store.Close)
+	if _, _, err := store.MigrateUp(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	return &bench{TB: t, kind: kind, store: store, nats: server, conn: conn, js: js}
+	b.sqlite, b.store = write, store
+	return b.connect()
+}
+
+func onPostgres(t *testing.T) *bench {
+	t.Helper()
+	pool := testkit.Postgres(t)
+	b := &bench{TB: t, kind: "postgres", dsn: testkit.PostgresURL(pool), postgres: pool}
+	b.store = postgres.New(pool, postgres.Options{Logger: testkit.Logger(t)})
+	return b.connect()
+}
+
+func (b *bench) connect() *bench {
+	b.Helper()
+	b.nats = testkit.NATS(b)
+	b.conn = b.nats.Conn(b)
+	var err error
+	if b.js, err = jetstream.New(b.conn); err != nil {
+		b.Fatal(err)
+	}
+	return b
+}
+
+// restartNATS restarts the server and waits for the test's connection.
+func (b *bench) restartNATS() {
+	b.Helper()
+	b.nats.Restart()
+	b.eventually(func() error {
+		if !b.conn.IsConnected() {
+			return errors.New("not connected")
+		}
+		return nil
+	})
+}
+
+// exec runs a statement of the test's own, outside of Millbridge's tables.
+func (b *bench) exec(query string) {
+	b.Helper()
+	var err error
+	if b.sqlite != nil {
+		_, err = b.sqlite.ExecContext(b.Context(), query)
+	} else {
+		_, err = b.postgres.Exec(b.Context(), query)
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+// count runs a query that counts.
+func (b *bench) count(query string) (n int) {
+	b.Helper()
+	var err error
+	if b.sqlite != nil {
+		err = b.sqlite.QueryRowContext(b.Context(), query).Scan(&n)
+	} else {
+		err = b.postgres.QueryRow(b.Context(), query).Scan(&n)
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	return n
 }
 
 // quick is a policy whose waits are short.
@@ -82,7 +145,7 @@ func (b *bench) open(edits ...func(*router.Config)) *router.Bridge {
 	b.Helper()
 	cfg := router.Config{
 		Store: b.store, Conn: b.conn, Subjects: b.subjects, Logger: testkit.Logger(b), CloseTimeout: 10 * time.Second,
-		Lease: 2 * time.Second, AckWait: 2 * time.Second, Heartbeat: 500 * time.Millisecond,
+		AckWait: 2 * time.Second, Heartbeat: 500 * time.Millisecond,
 	}
 	for _, edit := range edits {
 		edit(&cfg)
