@@ -22,6 +22,9 @@ type ForwarderConfig struct {
 	Name string
 	// Lease is how long a crashed process keeps its shards. Default 15 s.
 	Lease time.Duration
+	// BatchRows is how many rows go into one atomic batch. Lower it only for a server that takes fewer messages in one
+	// (max_batch_size). Default and most: 999.
+	BatchRows int
 	// EventTTL is how long the stream keeps an event, at least a second. Default 7 days; negative keeps it for ever.
 	EventTTL time.Duration
 	// AckTimeout is how long to wait for an answer of the server before asking the cursor. Default 5 s.
@@ -53,6 +56,9 @@ func (c ForwarderConfig) withDefaults() ForwarderConfig {
 	set(&c.RetryMax, 5*time.Second)
 	set(&c.StopTimeout, 10*time.Second)
 	set(&c.TendEvery, time.Second)
+	if c.BatchRows == 0 {
+		c.BatchRows = schema.MaxBatchRows
+	}
 	c.PollMax = max(c.PollMax, c.PollMin)
 	if c.Name == "" {
 		host, err := os.Hostname()
@@ -80,6 +86,9 @@ func (c ForwarderConfig) Validate() error {
 	}
 	if c.Lease != 0 && c.Lease < 100*time.Millisecond {
 		errs = append(errs, fmt.Errorf("lease is %v, must be at least 100ms", c.Lease))
+	}
+	if c.BatchRows < 0 || c.BatchRows > schema.MaxBatchRows {
+		errs = append(errs, fmt.Errorf("batch rows is %d, must be between 1 and %d", c.BatchRows, schema.MaxBatchRows))
 	}
 	if c.EventTTL > 0 && c.EventTTL < time.Second {
 		errs = append(errs, fmt.Errorf("event TTL is %v, the server takes 1s or more", c.EventTTL))

@@ -1,7 +1,5 @@
 package jetstream
 
-import "github.com/millbridge/millbridge/schema"
-
 // A batchLimit decides how many rows go into the next batch. When the server refuses a batch because of one of its
 // rows without saying which, the next ones are halves, the left one first, until that row is alone in a batch.
 type batchLimit struct {
@@ -10,9 +8,7 @@ type batchLimit struct {
 	suspect int // so many rows from here on hold a refused one; 0 if unknown
 }
 
-func newBatchLimit() batchLimit {
-	return batchLimit{most: schema.MaxBatchRows, next: schema.MaxBatchRows}
-}
+func newBatchLimit(most int) batchLimit { return batchLimit{most: most, next: most} }
 
 // refused notes that a batch of n rows was refused because of one of them.
 func (l *batchLimit) refused(n int) {

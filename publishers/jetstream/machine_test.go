@@ -325,7 +325,7 @@ func TestStops(t *testing.T) {
 func TestBatchLimit_finds_the_refused_row_by_halves(t *testing.T) {
 	t.Parallel()
 	for _, bad := range []int{0, 1, 357, 500, 998} {
-		l, sent, tries := newBatchLimit(), 0, 0
+		l, sent, tries := newBatchLimit(schema.MaxBatchRows), 0, 0
 		for l.next > 1 || sent+1 <= bad {
 			if tries++; tries > 30 {
 				t.Fatalf("row %d: not found after %d tries", bad, tries)

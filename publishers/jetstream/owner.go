@@ -85,7 +85,7 @@ func (sh *shard) own(ctx context.Context, r *running, mode until) error {
 func (sh *shard) newOwner(w *writer, token string) *owner {
 	return &owner{
 		shard: sh, token: token, writer: w, enc: newEncoder(sh.f.cfg.Subjects, sh.ref.Stream, sh.outboxID, sh.f.cfg.EventTTL),
-		reader: sh.f.store.NewReader(sh.ref, sh.shards), limit: newBatchLimit(), changed: make(chan struct{}, 1),
+		reader: sh.f.store.NewReader(sh.ref, sh.shards), limit: newBatchLimit(sh.f.cfg.BatchRows), changed: make(chan struct{}, 1),
 		m: machine{owner: token, faults: sh.f.cfg.faults},
 	}
 }
@@ -116,7 +116,6 @@ func (o *owner) work(intake, ctx context.Context, ledger schema.Shard, mode unti
 		}
 		if o.progress() > before {
 			failures = 0
-			o.enter(ctx, ShardRunning, nil)
 		}
 		switch {
 		case err == nil:

@@ -145,11 +145,15 @@ func (o *owner) park(ctx context.Context, row schema.RowName, cause error) error
 
 // parkReason is what `poison list` shows.
 func parkReason(cause error) string {
-	switch codeOf(cause) {
-	case codeTooLarge:
-		cause = fmt.Errorf("too large: %w", cause)
-	case codeHeaderSize:
-		cause = fmt.Errorf("headers too large: %w", cause)
+	var refused *serverError
+	if errors.As(cause, &refused) {
+		cause = refused
+		switch refused.Code {
+		case codeTooLarge:
+			cause = fmt.Errorf("too large: %w", cause)
+		case codeHeaderSize:
+			cause = fmt.Errorf("headers too large: %w", cause)
+		}
 	}
 	return schema.OneLine(cause.Error())
 }

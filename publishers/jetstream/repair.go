@@ -25,10 +25,31 @@ var (
 // RepairStore is what a repair needs of a database; [RepairStoreOf] makes one.
 type RepairStore interface {
 	Store
+	repairOnly
+}
+
+type repairBackend interface {
+	backend
+	repairOnly
+}
+
+type repairOnly interface {
 	ShardRows(ctx context.Context, ref schema.ShardRef, shards int, after schema.RowName, limit int) ([]schema.Row, error)
 	RepairShard(ctx context.Context, p schema.RepairParams) error
 	Rebind(ctx context.Context) error
 	NewOutbox(ctx context.Context) (id string, err error)
+}
+
+// RepairStoreOf adapts a store of schema/postgres or schema/sqlite for a repair.
+func RepairStoreOf[R Reader](s interface {
+	repairBackend
+	NewReader(ref schema.ShardRef, shards int) R
+},
+) RepairStore {
+	return struct {
+		Store
+		repairOnly
+	}{StoreOf(s), s}
 }
 
 // Ambiguous says what to do with rows that may or may not have been sent.

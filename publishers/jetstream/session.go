@@ -84,6 +84,7 @@ func (o *owner) feed(intake, ctx context.Context, mode until, batches chan<- *st
 		case mode != untilStopped, !o.pause(intake, ctx, idle):
 			return nil
 		default:
+			o.works(ctx)
 			idle = min(2*idle, o.f.cfg.PollMax)
 		}
 		full = len(rows) == want
@@ -204,6 +205,7 @@ func (o *owner) commit(ctx context.Context, s *staged) error {
 	o.mu.Unlock()
 	o.unstage(s)
 	o.count(Tally{Sent: len(s.rows)})
+	o.works(ctx)
 	return nil
 }
 

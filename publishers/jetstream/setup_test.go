@@ -27,6 +27,10 @@ type database struct {
 	limit   func(ctx context.Context, bytes int) error
 	parked  func(ctx context.Context, f schema.RowFilter) ([]schema.ParkedRow, error)
 	waiting func(ctx context.Context, f schema.RowFilter) ([]schema.Row, error)
+	release func(ctx context.Context, id string) (int, error)
+	repair  RepairStore
+	insert  func(r schema.Row) error              // a row that nobody has checked
+	exec    func(query string, args ...any) error // raw SQL
 }
 
 // databases runs test on both stores.
@@ -42,18 +46,29 @@ func databases(t *testing.T, test func(t *testing.T, open func(t testing.TB) *da
 
 func openPostgres(t testing.TB) *database {
 	t.Helper()
-	s := postgres.New(testkit.EmptyPostgres(t), postgres.Options{Logger: testkit.Logger(t)})
+	pool := testkit.EmptyPostgres(t)
+	s := postgres.New(pool, postgres.Options{Logger: testkit.Logger(t)})
 	if _, _, err := s.MigrateUp(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() })
-	return &database{Store: StoreOf(s), limit: s.SetMaxPayload, parked: s.ListParked, waiting: s.ListOutbox,
+	d := &database{Store: StoreOf(s), limit: s.SetMaxPayload, parked: s.ListParked, waiting: s.ListOutbox, release: s.ReleaseParked,
+		repair: RepairStoreOf(s),
 		publish: func(ctx context.Context, envs ...schema.Envelope) error {
 			return s.InTx(ctx, func(tx pgx.Tx) error {
 				_, err := s.Append(ctx, tx, envs)
 				return err
 			})
+		},
+		exec: func(query string, args ...any) error {
+			_, err := pool.Exec(context.WithoutCancel(t.Context()), query, args...)
+			return err
 		}}
+	d.insert = func(r schema.Row) error {
+		return d.exec(`INSERT INTO millbridge.outbox (id, slot, stream, subject, header, payload) VALUES ($1, $2, $3, $4, $5, $6)`,
+			r.ID.String(), int(r.Slot), string(r.Stream), r.Subject, r.Header, r.Payload)
+	}
+	return d
 }
 
 func openSQLite(t testing.TB) *database {
@@ -64,13 +79,23 @@ func openSQLite(t testing.TB) *database {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() })
-	return &database{Store: StoreOf(s), limit: s.SetMaxPayload, parked: s.ListParked, waiting: s.ListOutbox,
+	d := &database{Store: StoreOf(s), limit: s.SetMaxPayload, parked: s.ListParked, waiting: s.ListOutbox, release: s.ReleaseParked,
+		repair: RepairStoreOf(s),
 		publish: func(ctx context.Context, envs ...schema.Envelope) error {
 			return s.InTx(ctx, func(tx *sql.Tx) error {
 				_, err := s.Append(ctx, tx, envs)
 				return err
 			})
+		},
+		exec: func(query string, args ...any) error {
+			_, err := write.ExecContext(context.WithoutCancel(t.Context()), query, args...)
+			return err
 		}}
+	d.insert = func(r schema.Row) error {
+		return d.exec(`INSERT INTO millbridge_outbox (id, slot, stream, subject, created_at, header, payload) VALUES (?,?,?,?,?,?,?)`,
+			r.ID[:], int(r.Slot), string(r.Stream), r.Subject, time.Now().UnixNano(), r.Header, r.Payload)
+	}
+	return d
 }
 
 // mustPublish publishes in a transaction of its own.
@@ -175,4 +200,9 @@ func jobs(first, n int, opts ...schema.Option) []schema.Envelope {
 		envs[i] = schema.NewJob("shop", "order.paid", fmt.Appendf(nil, "%d", first+i), opts...)
 	}
 	return envs
+}
+
+func eventually(t *testing.T, check func() error) {
+	t.Helper()
+	testkit.Eventually(t, 20*time.Second, check)
 }

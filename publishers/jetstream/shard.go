@@ -102,6 +102,16 @@ func (sh *shard) enter(ctx context.Context, state ShardState, err error) {
 	}
 }
 
+// works notes that what the shard was waiting for is over.
+func (sh *shard) works(ctx context.Context) {
+	sh.mu.Lock()
+	waiting := sh.status.State == ShardWaiting
+	sh.mu.Unlock()
+	if waiting {
+		sh.enter(ctx, ShardRunning, nil)
+	}
+}
+
 // run owns the shard again and again until ctx ends, or with errReload.
 func (sh *shard) run(ctx context.Context, r *running) error {
 	failures := 0
