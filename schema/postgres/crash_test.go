@@ -1,0 +1,195 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/millbridge/millbridge/internal/testkit"
+	"github.com/millbridge/millbridge/internal/testkit/pgserver"
+	"github.com/millbridge/millbridge/schema"
+	"github.com/millbridge/millbridge/schema/postgres"
+)
+
+// privateServer returns a pool on a server of the test's own, where nobody else writes and which may crash. What is
+// committed without waiting stays in memory for long.
+func privateServer(t *testing.T) *pgxpool.Pool {
+	t.Helper()
+	server, err := pgserver.Start()
+	if err != nil {
+		t.Fatalf("this test needs a server that it may crash: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := server.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	cfg, err := pgxpool.ParseConfig(server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	for _, sql := range []string{`ALTER SYSTEM SET wal_writer_delay = '10s'`, `ALTER SYSTEM SET checkpoint_timeout = '1d'`, `SELECT pg_reload_conf()`} {
+		if _, err := pool.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, _, err := postgres.New(pool, postgres.Options{}).MigrateUp(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return pool
+}
+
+// crash kills a process of the server, upon which it ends all others, forgets what is not on disk, and recovers.
+func crash(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	// The epoch, by which to see the recovery; it is there unless nobody has read since the last crash.
+	if _, err := pool.Exec(t.Context(), `INSERT INTO millbridge.epoch DEFAULT VALUES ON CONFLICT DO NOTHING`); err != nil {
+		t.Fatal(err)
+	}
+	var pid int
+	var epoch string
+	const ask = `SELECT pg_backend_pid(), coalesce((SELECT token::text FROM millbridge.epoch), '')`
+	if err := pool.QueryRow(t.Context(), ask).Scan(&pid, &epoch); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatalf("kill the server's process (the tests must run as its user or as root): %v", err)
+	}
+	testkit.Eventually(t, 30*time.Second, func() error {
+		var now string
+		err := pool.QueryRow(t.Context(), ask).Scan(&pid, &now)
+		if err == nil && now == epoch {
+			err = errors.New("the server has not recovered")
+		}
+		return err
+	})
+}
+
+// publishAsync commits without waiting for the disk.
+func publishAsync(t *testing.T, s *postgres.Store, id string) {
+	t.Helper()
+	err := s.InTx(t.Context(), func(tx pgx.Tx) error {
+		if _, err := tx.Exec(t.Context(), `SET LOCAL synchronous_commit = off`); err != nil {
+			return err
+		}
+		_, err := s.Append(t.Context(), tx, []schema.Envelope{job(id)})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestReader_returns_only_what_survives_a_crash(t *testing.T) {
+	t.Parallel()
+	pool := privateServer(t)
+	s := postgres.New(pool, postgres.Options{})
+	r := newTail(t, s)
+	for i := range 3 {
+		read, lost := fmt.Sprint("read", i), fmt.Sprint("lost", i)
+		publishAsync(t, s, read)
+		r.wants(read)
+		publishAsync(t, s, lost)
+		crash(t, pool)
+		got := outbox(t, s)
+		if !slices.Contains(got, read) {
+			t.Errorf("%s was read, and is gone after a crash", read)
+		}
+		if slices.Contains(got, lost) {
+			t.Errorf("%s survived: this test sees nothing", lost)
+		}
+	}
+}
+
+// Numbers that were drawn before a crash come back after it, below what the reader had gone past.
+func TestReader_after_a_crash(t *testing.T) {
+	t.Parallel()
+	pool := privateServer(t)
+	s := postgres.New(pool, postgres.Options{})
+	r := newTail(t, s)
+	last := func() (n int64) {
+		t.Helper()
+		if err := pool.QueryRow(t.Context(), `SELECT last_value FROM millbridge.outbox_seq`).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	for try := range 10 {
+		// Few enough bytes not to fill a page of the log, which would be written at once.
+		tx := begin(t, pool, pgx.ReadCommitted)
+		if _, err := tx.Exec(t.Context(), `SELECT count(nextval('millbridge.outbox_seq')) FROM generate_series(1, 200)`); err != nil {
+			t.Fatal(err)
+		}
+		if err := tx.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		r.rest() // the floor is above all of these
+		before := last()
+		crash(t, pool)
+		id := fmt.Sprint("again", try)
+		tx = begin(t, pool, pgx.ReadCommitted)
+		publish(t, s, tx, job(id))
+		commit(t, tx)
+		r.wants(id)
+		r.forget(pool)
+		if last() < before {
+			return
+		}
+	}
+	t.Error("no number came back: this test sees nothing")
+}
+
+// A crash between the reading of rows and the moment when they are on disk: none of them may be returned.
+func TestReader_crash_while_it_waits_for_the_disk(t *testing.T) {
+	t.Parallel()
+	pool := privateServer(t)
+	s := postgres.New(pool, postgres.Options{})
+	for i := range 5 {
+		publishAsync(t, s, fmt.Sprint(i))
+		r := s.NewReader(wholeStream, 1)
+		type answer struct {
+			rows []schema.Row
+			err  error
+		}
+		answers := make(chan answer)
+		go func() {
+			rows, err := r.Read(t.Context(), schema.ReadParams{})
+			answers <- answer{rows, err}
+		}()
+		<-time.After(time.Duration(i) * 5 * time.Millisecond)
+		crash(t, pool)
+		got := <-answers
+		if got.err != nil {
+			continue // its connection was cut
+		}
+		there := outbox(t, s)
+		for _, id := range ids(t, got.rows) {
+			if !slices.Contains(there, id) {
+				t.Errorf("%s was returned, and is gone", id)
+			}
+		}
+	}
+}
+
+func TestReader_gives_up_waiting_for_the_disk(t *testing.T) {
+	t.Parallel()
+	pool := privateServer(t)
+	s := postgres.New(pool, postgres.Options{})
+	publishAsync(t, s, "1")
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Millisecond)
+	defer cancel()
+	if rows, err := s.NewReader(wholeStream, 1).Read(ctx, schema.ReadParams{}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%d rows, %v; want it to end with its context", len(rows), err)
+	}
+}

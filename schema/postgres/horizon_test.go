@@ -1,0 +1,74 @@
+package postgres
+
+import (
+	"errors"
+	"testing"
+	"time"
+)
+
+func TestHorizon(t *testing.T) {
+	t.Parallel()
+	h := newHorizon()
+	now := time.Now()
+	rise := func(identity string, xmin, want int64) {
+		t.Helper()
+		if got := h.rise(identity, xmin); got != want {
+			t.Fatalf("bound %d in a snapshot at %d, want %d", got, xmin, want)
+		}
+	}
+	rise("a", 50, 0)
+	if !h.due(10, now) || h.due(10, now) {
+		t.Fatal("want one observation at a time")
+	}
+	h.add("a", observation{seq: 10, xid: 100}, nil)
+	if h.due(20, now.Add(observeEvery/2)) || h.due(10, now.Add(time.Minute)) {
+		t.Fatal("want no observation so soon, and none that gains nothing")
+	}
+	if !h.due(20, now.Add(observeEvery)) {
+		t.Fatal("want an observation")
+	}
+	h.add("a", observation{seq: 20, xid: 110}, nil)
+	rise("a", 99, 0)
+	rise("a", 100, 10)
+	rise("a", 109, 10)
+	// Another reader is ahead. What it has learned is not true of the older snapshot.
+	rise("a", 120, 20)
+	rise("a", 105, 0)
+	rise("a", 120, 20)
+
+	// An observation that failed, or that was made on another server, is none.
+	if !h.due(30, now.Add(time.Hour)) {
+		t.Fatal("want an observation")
+	}
+	h.add("a", observation{seq: 30, xid: 130}, errors.New("cut off"))
+	if !h.due(30, now.Add(2*time.Hour)) {
+		t.Fatal("want another try")
+	}
+	h.add("b", observation{seq: 30, xid: 130}, nil)
+	rise("a", 1000, 20)
+	rise("b", 1000, 0)
+}
+
+// A transaction that stays open for long costs a bounded memory, and the newest observation counts when it ends.
+func TestHorizon_long_transaction(t *testing.T) {
+	t.Parallel()
+	h := newHorizon()
+	now := time.Now()
+	h.rise("a", 1)
+	for i := int64(1); i <= 1000; i++ {
+		now = now.Add(observeEvery)
+		if !h.due(i, now) {
+			t.Fatalf("no observation at %d", i)
+		}
+		h.add("a", observation{seq: i, xid: 100 + i}, nil)
+	}
+	if len(h.pending) > maxPending {
+		t.Errorf("%d observations are kept", len(h.pending))
+	}
+	if got := h.rise("a", 110); got != 10 {
+		t.Errorf("bound %d, want the early ones to count, too", got)
+	}
+	if got := h.rise("a", 5000); got != 1000 {
+		t.Errorf("bound %d, want the newest", got)
+	}
+}

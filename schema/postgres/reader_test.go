@@ -1,0 +1,315 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/millbridge/millbridge/schema"
+	"github.com/millbridge/millbridge/schema/postgres"
+)
+
+var wholeStream = schema.ShardRef{Stream: schema.Jobs, Generation: 1, Shard: 0}
+
+// A tail is a reader of a whole stream that keeps in mind what it has read, as a forwarder does until it is removed.
+type tail struct {
+	t testing.TB
+	*postgres.Reader
+	read    []schema.Row
+	exclude []int64
+}
+
+func newTail(t testing.TB, s *postgres.Store) *tail {
+	return &tail{t: t, Reader: s.NewReader(wholeStream, 1)}
+}
+
+// next returns the ids of what is new.
+func (r *tail) next() []string {
+	r.t.Helper()
+	rows, err := r.Read(r.t.Context(), schema.ReadParams{Exclude: r.exclude})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, row := range rows {
+		r.read, r.exclude = append(r.read, row), append(r.exclude, row.Seq)
+	}
+	return ids(r.t, rows)
+}
+
+func (r *tail) wants(want ...string) {
+	r.t.Helper()
+	if got := r.next(); !slices.Equal(got, want) {
+		r.t.Fatalf("read %v, want %v", got, want)
+	}
+}
+
+// forget removes what was read, so that nothing but transactions that are open keeps the floor down.
+func (r *tail) forget(pool *pgxpool.Pool) {
+	r.t.Helper()
+	if _, err := pool.Exec(r.t.Context(), `DELETE FROM millbridge.outbox WHERE seq = ANY ($1::bigint[])`, r.exclude); err != nil {
+		r.t.Fatal(err)
+	}
+	r.exclude = nil
+}
+
+// rest reads for a while, so that the floor rises as far as it can.
+func (r *tail) rest() {
+	r.t.Helper()
+	for range 4 {
+		r.wants()
+		select {
+		case <-r.t.Context().Done():
+		case <-time.After(110 * time.Millisecond):
+		}
+	}
+	r.wants()
+}
+
+func job(id string, opts ...schema.Option) schema.Envelope {
+	return schema.NewJob("crm", "create", nil, append(opts, schema.WithID(id))...)
+}
+
+func TestC01_late_commit_of_an_early_row(t *testing.T) {
+	t.Parallel()
+	s, pool := setup(t)
+	r := newTail(t, s)
+	a, gap, b := begin(t, pool, pgx.ReadCommitted), begin(t, pool, pgx.ReadCommitted), begin(t, pool, pgx.ReadCommitted)
+	publish(t, s, a, job("1"))
+	publish(t, s, gap, job("never"))
+	publish(t, s, b, job("2"))
+	commit(t, b)
+	r.wants("2")
+	r.forget(pool)
+	r.rest()
+	if err := gap.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.rest()
+	commit(t, a)
+	r.wants("1")
+	r.forget(pool)
+	r.rest()
+	// A gap delays nothing: the next row is there at the next look.
+	gap = begin(t, pool, pgx.ReadCommitted)
+	publish(t, s, gap, job("never"))
+	if err := gap.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b = begin(t, pool, pgx.ReadCommitted)
+	publish(t, s, b, job("3"))
+	commit(t, b)
+	r.wants("3")
+}
+
+// 1,000 transactions at once, of any length, some of them rolled back, some prepared and committed by others.
+func TestC01_thousand_transactions(t *testing.T) {
+	t.Parallel()
+	s, pool := setup(t)
+	var mu sync.Mutex
+	committed := make(map[string]bool)
+	ctx, done := context.WithCancel(t.Context())
+	var writers, reader sync.WaitGroup
+	slots := make(chan struct{}, 16)
+	for i := range 1000 {
+		writers.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			id := fmt.Sprint("m", i)
+			err := s.InTx(t.Context(), func(tx pgx.Tx) error {
+				if _, err := s.Append(t.Context(), tx, []schema.Envelope{job(id)}); err != nil {
+					return err
+				}
+				<-time.After(time.Duration(i*i%97) * time.Millisecond / 2)
+				if i%10 == 3 {
+					return errRolledBack
+				}
+				if i%10 == 7 {
+					_, err := tx.Exec(t.Context(), `PREPARE TRANSACTION '`+pool.Config().ConnConfig.Database+id+`'`)
+					return err
+				}
+				return nil
+			})
+			if i%10 == 7 { // the commit found no transaction any more
+				_, err = pool.Exec(t.Context(), `COMMIT PREPARED '`+pool.Config().ConnConfig.Database+id+`'`)
+			}
+			if err != nil && !errors.Is(err, errRolledBack) {
+				t.Errorf("%s: %v", id, err)
+			}
+			if err == nil {
+				mu.Lock()
+				committed[id] = true
+				mu.Unlock()
+			}
+		})
+	}
+	seen := make(map[string]int)
+	r := newTail(t, s)
+	reader.Go(func() {
+		for over := false; ; {
+			got := r.next()
+			for _, id := range got {
+				seen[id]++
+			}
+			r.forget(pool)
+			if over && len(got) == 0 {
+				return
+			}
+			over = ctx.Err() != nil
+		}
+	})
+	writers.Wait()
+	done()
+	reader.Wait()
+	if len(seen) != len(committed) || len(committed) < 850 {
+		t.Errorf("%d messages read, %d committed", len(seen), len(committed))
+	}
+	for id, n := range seen {
+		if !committed[id] || n != 1 {
+			t.Errorf("%s was read %d times; committed: %v", id, n, committed[id])
+		}
+	}
+}
+
+// visited counts the index entries that a read with nothing to find looks at. The pool must have one connection.
+func visited(t *testing.T, pool *pgxpool.Pool, r *tail) int64 {
+	t.Helper()
+	count := func() (n int64) {
+		t.Helper()
+		if _, err := pool.Exec(t.Context(), `SELECT pg_stat_force_next_flush()`); err != nil {
+			<-time.After(1200 * time.Millisecond) // PostgreSQL 14 cannot be asked, but does it each second
+		}
+		err := pool.QueryRow(t.Context(), `SELECT idx_tup_read FROM pg_stat_all_indexes WHERE indexrelname = 'outbox_pkey' AND schemaname = 'millbridge'`).Scan(&n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	before := count()
+	r.wants()
+	return count() - before
+}
+
+// Rows that were sent cost nothing, even while an old snapshot keeps vacuum from removing them.
+func TestReader_does_not_walk_over_dead_rows(t *testing.T) {
+	t.Parallel()
+	_, pool := setup(t)
+	pool = repool(t, pool, func(c *pgxpool.Config) { c.MaxConns = 1 }) // statistics of one session
+	s := postgres.New(pool, postgres.Options{})
+	other := repool(t, pool, func(c *pgxpool.Config) { c.MaxConns = 2 })
+	old := begin(t, other, pgx.RepeatableRead)
+	if _, err := old.Exec(t.Context(), `SELECT 1 FROM millbridge.meta`); err != nil {
+		t.Fatal(err)
+	}
+	r := newTail(t, s)
+	for range 5 {
+		envs := make([]schema.Envelope, 900)
+		for i := range envs {
+			envs[i] = schema.NewJob("crm", "create", nil)
+		}
+		if err := s.InTx(t.Context(), func(tx pgx.Tx) error { _, err := s.Append(t.Context(), tx, envs); return err }); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.next(); len(got) != len(envs) {
+			t.Fatalf("%d rows, want %d", len(got), len(envs))
+		}
+		r.forget(pool)
+	}
+	r.rest()
+	if n := visited(t, pool, r); n > 50 {
+		t.Errorf("a read with nothing to find visits %d index entries, want few", n)
+	}
+	r.Reset()
+	if n := visited(t, pool, r); n < 4500 {
+		t.Errorf("a read from the start visits %d index entries: this test sees nothing", n)
+	}
+}
+
+// An open transaction that writes, of whatever kind, holds the floor but no row above it.
+func TestReader_old_writer(t *testing.T) {
+	t.Parallel()
+	s, pool := setup(t)
+	r := newTail(t, s)
+	old := begin(t, pool, pgx.ReadCommitted)
+	publish(t, s, old, job("old"))
+	for i := range 20 {
+		tx := begin(t, pool, pgx.ReadCommitted)
+		publish(t, s, tx, job(fmt.Sprint(i)))
+		commit(t, tx)
+		r.wants(fmt.Sprint(i))
+		r.forget(pool)
+	}
+	r.rest()
+	commit(t, old)
+	r.wants("old")
+}
+
+// What a restore or a fail-over may do: numbers come back below what was read before.
+func TestReader_notices_another_database(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]string{
+		"recovery": `TRUNCATE millbridge.epoch`, // what the server does when it recovers
+		"restart":  `UPDATE millbridge.epoch SET token = gen_random_uuid()`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, pool := setup(t)
+			r, second := newTail(t, s), newTail(t, s)
+			for i := range 5 {
+				tx := begin(t, pool, pgx.ReadCommitted)
+				publish(t, s, tx, job(fmt.Sprint(i)))
+				commit(t, tx)
+				r.wants(fmt.Sprint(i))
+			}
+			r.forget(pool)
+			r.rest()
+			second.rest()
+			for _, sql := range []string{`SELECT setval('millbridge.outbox_seq', 1)`, change} {
+				if _, err := pool.Exec(t.Context(), sql); err != nil {
+					t.Fatal(err)
+				}
+			}
+			tx := begin(t, pool, pgx.ReadCommitted)
+			publish(t, s, tx, job("again"))
+			commit(t, tx)
+			r.wants("again")
+			second.wants("again")
+		})
+	}
+}
+
+// A writer that stands still between the drawing of its number and the writing of its row is waited for, too: it has a
+// transaction id before the number.
+func TestReader_waits_for_a_number_without_a_row(t *testing.T) {
+	t.Parallel()
+	s, pool := setup(t)
+	for _, sql := range []string{
+		`CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(1.5); RETURN NEW; END'`,
+		`CREATE TRIGGER slow BEFORE INSERT ON millbridge.outbox FOR EACH ROW WHEN (NEW.subject LIKE '%slow') EXECUTE FUNCTION slow()`,
+	} {
+		if _, err := pool.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, opts := range map[string][]schema.Option{"plain": nil, "keyed": {schema.WithKey("k")}} {
+		e := schema.NewJob("crm", "slow", nil, append(opts, schema.WithID(name))...)
+		var err error
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			err = s.InTx(t.Context(), func(tx pgx.Tx) error { _, err := s.Append(t.Context(), tx, []schema.Envelope{e}); return err })
+		})
+		r := newTail(t, s)
+		r.rest()
+		wg.Wait()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.wants(name)
+		r.forget(pool)
+	}
+}
