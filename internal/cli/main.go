@@ -102,7 +102,7 @@ func (a *app) addCommands(root *cobra.Command) {
 			root.AddCommand(cmd)
 		}
 	}
-	add(groupStart, a.demoCommand())
+	add(groupStart, a.demoCommand(), a.devCommand(), a.runCommand())
 	add(groupUse, a.publishCommand(), a.statusCommand(), a.showCommand(), a.outboxCommand(), a.poisonCommand())
 	add(groupOperate, a.migrateCommand(), a.configCommand(), a.versionCommand())
 }

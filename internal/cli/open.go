@@ -17,12 +17,14 @@ import (
 	"github.com/millbridge/millbridge/internal/embedded"
 	"github.com/millbridge/millbridge/internal/ops"
 	"github.com/millbridge/millbridge/publishers/jetstream"
+	"github.com/millbridge/millbridge/router"
 	"github.com/millbridge/millbridge/schema"
 	"github.com/millbridge/millbridge/schema/postgres"
 )
 
 // store is what commands need of a database beyond what internal/ops does.
 type store interface {
+	router.Store
 	ops.Store
 	MigrateUp(ctx context.Context) (from, to int, err error)
 	MigrateDown(ctx context.Context, force bool) error

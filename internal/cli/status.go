@@ -161,8 +161,12 @@ func consumerRows(st ops.Status) (rows [][]string) {
 		if c.Pulling {
 			pulling = "yes"
 		}
+		what := strings.Join(c.Handlers, ", ")
+		if c.OnlyReplays {
+			what = "replays of " + what
+		}
 		rows = append(rows, []string{
-			c.Name, short(strings.Join(c.Handlers, ", "), 40), strconv.FormatUint(c.Waiting, 10), strconv.Itoa(c.InFlight), strconv.Itoa(c.Redelivered), pulling,
+			c.Name, short(what, 40), strconv.FormatUint(c.Waiting, 10), strconv.Itoa(c.InFlight), strconv.Itoa(c.Redelivered), pulling,
 		})
 	}
 	return rows

@@ -62,6 +62,7 @@ type demo struct {
 	cfg    Config
 	plan   plan
 	tell   teller
+	said   time.Time // when the last progress was told
 	shop   *Shop
 	ops    *ops.Service
 	bridge *router.Bridge
@@ -135,6 +136,10 @@ func (d *demo) register(company *shippingCompany, store *archive, seen *atomic.I
 // play is the story: orders, then a repair and a replay.
 func (d *demo) play(ctx context.Context, store *archive, ended chan error) (Report, error) {
 	report := Report{Tried: len(d.plan.orders)}
+	if report.Tried > few {
+		d.tell(Say, "", 0, fmt.Sprintf("%d orders are too many to tell of each; up to %d are told.", report.Tried, few))
+	}
+	d.said = time.Now()
 	var err error
 	if report.RolledBack, err = d.sell(ctx); err != nil {
 		return report, err
@@ -164,17 +169,18 @@ func (d *demo) play(ctx context.Context, store *archive, ended chan error) (Repo
 func (d *demo) sell(ctx context.Context) (rolledBack int, err error) {
 	pace := time.NewTicker(max(min(70*time.Millisecond, time.Second/time.Duration(max(len(d.plan.orders), 1))), time.Microsecond))
 	defer pace.Stop()
-	for _, o := range d.plan.orders {
+	for i, o := range d.plan.orders {
+		d.progress("%d of %d orders", i, len(d.plan.orders))
 		err := d.shop.Place(ctx, o)
 		switch {
 		case errors.Is(err, errRefused):
 			rolledBack++
-			d.tell(Undo, "shop", o.Number, fmt.Sprintf("%s, %s: %v, order and messages rolled back", o.Customer, euros(o.Cents), err))
+			d.tell(Undo, "shop", o.Number, fmt.Sprintf("%-8s %7s EUR  %v: order and %d messages rolled back", o.Customer, euros(o.Cents), err, len(messagesOf(o))))
 		case err != nil:
 			return rolledBack, fmt.Errorf("order %d: %w", o.Number, err)
 		default:
 			d.shop.outbox.Nudge()
-			d.tell(Sold, "shop", o.Number, fmt.Sprintf("%s, %s: order, jobs and event committed together", o.Customer, euros(o.Cents)))
+			d.tell(Sold, "shop", o.Number, fmt.Sprintf("%-8s %7s EUR  order and %d messages committed together", o.Customer, euros(o.Cents), len(messagesOf(o))))
 		}
 		select {
 		case <-pace.C:
@@ -185,20 +191,24 @@ func (d *demo) sell(ctx context.Context) (rolledBack int, err error) {
 	return rolledBack, nil
 }
 
+// progress tells once a second how far things are.
+func (d *demo) progress(format string, args ...any) {
+	if time.Since(d.said) > time.Second {
+		d.said = time.Now()
+		d.tell(Say, "", 0, "... "+fmt.Sprintf(format, args...))
+	}
+}
+
 // settle waits until nothing is in motion.
 func (d *demo) settle(ctx context.Context, ended chan error) error {
 	look := time.NewTicker(50 * time.Millisecond)
 	defer look.Stop()
-	said := time.Now()
 	for {
 		t, err := d.ops.Tally(ctx)
 		if err != nil || t.Settled {
 			return err
 		}
-		if w := t.Waiting; time.Since(said) > time.Second {
-			said = time.Now()
-			d.tell(Say, "", 0, fmt.Sprintf("... %d in the outbox, %d jobs and %d events under way", w.Outbox+w.Scheduled, w.Jobs, w.Handing))
-		}
+		d.progress("%d in the outbox, %d jobs and %d events under way", t.Waiting.Outbox, t.Waiting.Jobs, t.Waiting.Handing)
 		select {
 		case <-look.C:
 		case err := <-ended:

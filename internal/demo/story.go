@@ -46,7 +46,7 @@ func newTeller(tell func(Line), start time.Time, routine bool) teller {
 	}
 }
 
-func euros(cents int) string { return fmt.Sprintf("%d.%02d EUR", cents/100, cents%100) }
+func euros(cents int) string { return fmt.Sprintf("%d.%02d", cents/100, cents%100) }
 
 // orderIn reads the number of the order a message is about.
 func orderIn(payload []byte) int {

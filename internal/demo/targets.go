@@ -38,7 +38,7 @@ func billing(tell teller) handlers.Target {
 		if _, err := call.Unit.Append(ctx, []schema.Envelope{schema.NewEvent("invoice.paid", o, schema.WithPublic())}); err != nil {
 			return err
 		}
-		tell(Done, "billing", o.Number, "charged "+euros(o.Cents))
+		tell(Done, "billing", o.Number, "charged "+euros(o.Cents)+" EUR")
 		return nil
 	})
 	policy := quick(5)

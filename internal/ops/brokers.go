@@ -32,6 +32,7 @@ type Consumer struct {
 	Stream      string    `json:"stream"`
 	Name        string    `json:"name"`
 	Handlers    []string  `json:"handlers"` // targets it serves, handlers whose replays it serves, or events
+	OnlyReplays bool      `json:"only_replays"`
 	Waiting     uint64    `json:"waiting"`  // messages not handed out yet
 	InFlight    int       `json:"in_flight"`
 	Redelivered int       `json:"redelivered"`
@@ -159,7 +160,9 @@ func (s *Service) consumer(role schema.Stream, info *natsjs.ConsumerInfo) Consum
 	if info.Config.FilterSubject != "" {
 		c.filters = []string{info.Config.FilterSubject}
 	}
+	c.OnlyReplays = len(c.filters) > 0
 	for _, f := range c.filters {
+		c.OnlyReplays = c.OnlyReplays && strings.HasPrefix(f, s.cfg.Subjects.Full("replay."))
 		if g := s.group(f); !slices.Contains(c.Handlers, g) {
 			c.Handlers = append(c.Handlers, g)
 		}

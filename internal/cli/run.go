@@ -1,0 +1,96 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millbridge/millbridge/router"
+	"github.com/millbridge/millbridge/schema"
+)
+
+func (a *app) runCommand() *cobra.Command {
+	var migrate, drain bool
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Forward messages and serve webhooks until stopped",
+		Long: `Forwards the outbox to the streams and serves the webhooks of the configuration, until it is stopped.
+Any number of identical processes may run at once; each takes over when another dies.
+
+The first signal stops gracefully: nothing new is taken, handlers that run get stop_timeout to finish.
+A second one ends the process. While database or NATS is down it waits. It refuses a database that is
+not migrated, unless --migrate is given. With --drain it works until nothing is due, prints a tally as
+JSON and ends.`,
+		Example: `  millbridge run --config /etc/millbridge/millbridge.yaml
+  millbridge run --migrate --log-level debug
+  millbridge run --drain | jq .handled`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.with(cmd, need{nats: true, create: true}, func(ctx context.Context, o *opened) error {
+				if migrate {
+					if _, _, err := o.store.MigrateUp(ctx); err != nil {
+						return err
+					}
+				}
+				if drain {
+					return a.drain(ctx, o)
+				}
+				bridge, err := o.openPatiently(ctx)
+				if err != nil {
+					return runError(ctx, err)
+				}
+				o.log.InfoContext(ctx, "bridge runs", "on", o.config.String(), "webhooks", len(o.config.Webhooks), "forwards", o.config.Forward)
+				if err := o.runBridge(ctx, bridge); err != nil {
+					return runError(ctx, err)
+				}
+				o.log.InfoContext(ctx, "bridge stopped")
+				return nil
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVar(&migrate, "migrate", false, "bring the database up to date first")
+	f.BoolVar(&drain, "drain", false, "work until nothing is due, print the tally and end")
+	return cmd
+}
+
+// runBridge runs the bridge until ctx ends and watches it meanwhile.
+func (o *opened) runBridge(ctx context.Context, bridge *router.Bridge) error {
+	watching, stop := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() { o.watch(watching, bridge) })
+	err := bridge.Run(ctx)
+	stop()
+	watch.Wait()
+	return err
+}
+
+// runError gives hints that only run can give; a stop before the start is no failure.
+func runError(ctx context.Context, err error) error {
+	switch {
+	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
+		return nil
+	case errors.Is(err, schema.ErrNotMigrated):
+		return withHint(err, "`millbridge migrate up`, or `millbridge run --migrate`")
+	case tooFewServers(err):
+		return withHint(err, "streams have 3 copies unless nats.replicas says otherwise; with 1, a lost disk loses messages")
+	case errors.Is(err, router.ErrUnfinished):
+		return withHint(err, "their messages come back; a longer stop_timeout gives handlers more time")
+	}
+	return err
+}
+
+func (a *app) drain(ctx context.Context, o *opened) error {
+	bridge, err := o.openBridge(ctx)
+	if err != nil {
+		return runError(ctx, err)
+	}
+	tally, err := bridge.Drain(ctx)
+	if printErr := object(a.env.Stdout, tally); printErr != nil {
+		return fmt.Errorf("print the tally: %w", printErr)
+	}
+	return err
+}

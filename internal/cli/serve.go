@@ -1,0 +1,113 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	natsjs "github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millbridge/millbridge/handlers"
+	"github.com/millbridge/millbridge/handlers/webhook"
+	"github.com/millbridge/millbridge/publishers/jetstream"
+	"github.com/millbridge/millbridge/router"
+	"github.com/millbridge/millbridge/schema"
+)
+
+// openBridge opens the bridge that the configuration describes, with its webhooks.
+func (o *opened) openBridge(ctx context.Context) (*router.Bridge, error) {
+	c := o.config
+	bridge, err := router.Open(ctx, router.Config{
+		Store: o.store, Conn: o.conn, Subjects: o.subjects(), Replicas: c.Replicas(), NoForward: !c.Forward,
+		Forwarder:    jetstream.ForwarderConfig{EventTTL: time.Duration(c.EventsTTL)},
+		CloseTimeout: max(time.Duration(c.StopTimeout), time.Millisecond), Logger: o.log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return bridge, o.addWebhooks(bridge)
+}
+
+// addWebhooks adds the configured webhooks. Those with the same network rules share their connections.
+func (o *opened) addWebhooks(bridge *router.Bridge) error {
+	transports := map[bool]*webhook.Transport{}
+	var errs []error
+	for _, name := range o.config.WebhookNames() {
+		w := o.config.Webhooks[name]
+		if transports[w.AllowPrivate] == nil {
+			transports[w.AllowPrivate] = webhook.NewTransport(webhook.Network{AllowPrivate: w.AllowPrivate})
+			o.closers = append(o.closers, transports[w.AllowPrivate].Close)
+		}
+		endpoint := w.Endpoint()
+		endpoint.Network, endpoint.Transport, endpoint.Logger = webhook.Network{}, transports[w.AllowPrivate], o.log
+		post, err := webhook.New(endpoint)
+		switch {
+		case err != nil:
+			errs = append(errs, fmt.Errorf("webhooks.%s: %w", name, err))
+		case len(w.Events) > 0:
+			errs = append(errs, bridge.Subscribe(handlers.Subscription{Name: name, Events: w.Events, Handler: post, Policy: w.Policy()}))
+		default:
+			errs = append(errs, bridge.Target(handlers.Target{Name: name, Handler: post, Policy: w.Policy()}))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// openPatiently waits for servers that are down, for they may come up later; what is wrong for good is an error.
+func (o *opened) openPatiently(ctx context.Context) (*router.Bridge, error) {
+	const pause = 2 * time.Second
+	for {
+		bridge, err := o.openBridge(ctx)
+		if err == nil || isFinal(err) || ctx.Err() != nil {
+			return bridge, err
+		}
+		o.log.WarnContext(ctx, "waiting for database and NATS", "error", err)
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+func isFinal(err error) bool {
+	return tooFewServers(err) || schema.KindOf(err) != schema.Temporary || errors.Is(err, jetstream.ErrStreams) || errors.Is(err, schema.ErrNotMigrated) ||
+		errors.Is(err, schema.ErrSchemaTooNew)
+}
+
+// tooFewServers reports that streams cannot have as many copies as they are to have.
+func tooFewServers(err error) bool {
+	const notClustered, notEnoughPeers = 10074, 10005
+	var api *natsjs.APIError
+	return errors.As(err, &api) && (api.ErrorCode == notClustered || api.ErrorCode == notEnoughPeers)
+}
+
+// watch logs what is wrong with a running bridge when that changes, until ctx ends.
+func (o *opened) watch(ctx context.Context, bridge *router.Bridge) {
+	const every = 10 * time.Second
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	var before []string
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		now := bridge.Health(ctx).Problems
+		if ctx.Err() != nil {
+			return
+		}
+		for _, p := range now {
+			if !slices.Contains(before, p) {
+				o.log.WarnContext(ctx, "not well", "problem", p)
+			}
+		}
+		if len(now) == 0 && len(before) > 0 {
+			o.log.InfoContext(ctx, "well again")
+		}
+		before = now
+	}
+}
