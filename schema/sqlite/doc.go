@@ -10,7 +10,7 @@
 // is the machine's, which all users of the file share.
 //
 // Transactions of this package are short and never wait for anything but the disk, so the application's own writes are
-// held up by milliseconds.
+// held up by milliseconds. A [Store.Unit] takes the write lock when it first writes, not while its handler prepares.
 //
 // # Durability
 //
