@@ -80,13 +80,16 @@ func (h *horizon) add(identity string, o observation, err error) {
 	h.pending = append(h.pending, o)
 }
 
+// sqlLastSeq is the last number that was drawn; a sequence that was not used yet says what the first will be.
+const sqlLastSeq = `(SELECT CASE WHEN is_called THEN last_value ELSE last_value - 1 END FROM millbridge.outbox_seq)`
+
 // observe makes one observation. The CTE is read before the transaction id is drawn.
 func (s *Store) observe(ctx context.Context) error {
 	var identity string
 	var o observation
 	err := s.pool.QueryRow(ctx, `
-		WITH s AS MATERIALIZED (SELECT last_value FROM millbridge.outbox_seq)
-		SELECT s.last_value, pg_current_xact_id()::text::bigint, coalesce(`+sqlIdentity+`, '') FROM s`).Scan(&o.seq, &o.xid, &identity)
+		WITH s AS MATERIALIZED (SELECT `+sqlLastSeq+` AS last_seq)
+		SELECT s.last_seq, pg_current_xact_id()::text::bigint, coalesce(`+sqlIdentity+`, '') FROM s`).Scan(&o.seq, &o.xid, &identity)
 	s.horizon.add(identity, o, err)
 	return wrap("observe the outbox's sequence", err)
 }

@@ -111,7 +111,7 @@ const sqlIdentity = `concat((SELECT system_identifier FROM pg_catalog.pg_control
 const sqlRead = `
 	WITH at AS MATERIALIZED (
 		SELECT coalesce(` + sqlIdentity + `, '') AS identity,
-		       (SELECT last_value FROM millbridge.outbox_seq) AS last_seq,
+		       ` + sqlLastSeq + ` AS last_seq,
 		       pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS xmin,
 		       (pg_current_wal_flush_lsn() - '0/0'::pg_lsn)::bigint AS flushed,
 		       (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint AS written

@@ -313,3 +313,16 @@ func TestReader_waits_for_a_number_without_a_row(t *testing.T) {
 		r.forget(pool)
 	}
 }
+
+// A sequence that nobody has used yet has a last value all the same.
+func TestReader_first_row_of_all(t *testing.T) {
+	t.Parallel()
+	s, pool := setup(t)
+	r := newTail(t, s)
+	r.rest()
+	tx := begin(t, pool, pgx.ReadCommitted)
+	publish(t, s, tx, job("first"))
+	r.rest()
+	commit(t, tx)
+	r.wants("first")
+}
