@@ -87,15 +87,17 @@ func (s *Service) Status(ctx context.Context) Status {
 	part("database", func(ctx context.Context) error { return s.database(ctx, &st.Database) })
 	part("backlogs", func(ctx context.Context) (err error) { st.Backlogs, err = s.backlogs(ctx); return err })
 	part("shards", func(ctx context.Context) (err error) { st.Shards, err = s.shards(ctx); return err })
-	if err := s.natsUp(); err != nil {
-		st.Reasons = append(st.Reasons, schema.OneLine(err.Error())+"; rows wait in the outbox")
-	} else {
+	down := s.natsUp()
+	if down == nil {
 		st.NATS = NATS{Reachable: true, Server: s.js.Conn().ConnectedServerName(), Version: s.js.Conn().ConnectedServerVersion()}
 		part("streams", func(ctx context.Context) (err error) { st.Streams, err = s.streams(ctx); return err })
 		part("consumers", func(ctx context.Context) (err error) { st.Consumers, err = s.consumers(ctx); return err })
 		part("dead letters", func(ctx context.Context) (err error) { st.Dead, err = s.countDead(ctx); return err })
 	}
 	wg.Wait()
+	if down != nil {
+		st.Reasons = append(st.Reasons, schema.OneLine(down.Error())+"; rows wait in the outbox")
+	}
 	slices.Sort(st.Reasons)
 	s.judge(&st, time.Now())
 	return st
