@@ -36,13 +36,19 @@ type opened struct {
 	config   *config.Config
 	log      *slog.Logger
 	store    store
-	conn     *nats.Conn // nil if only the database was asked for
+	conn     *nats.Conn            // nil if only the database was asked for
+	repairs  jetstream.RepairStore // the store once more, for repairs
+	repairer *jetstream.Repairer   // nil if only the database was asked for
 	ops      *ops.Service
 	instance *embedded.Instance // of the embedded default, else nil
 	closers  []func()
 }
 
 func (o *opened) subjects() schema.Subjects { return schema.Subjects{Prefix: o.config.Prefix} }
+
+func (o *opened) forwarderConfig() jetstream.ForwarderConfig {
+	return jetstream.ForwarderConfig{Subjects: o.subjects(), EventTTL: time.Duration(o.config.EventsTTL), Logger: o.log}
+}
 
 // close undoes what open did, last things first.
 func (o *opened) close() {
@@ -104,7 +110,7 @@ func (a *app) openEmbedded(ctx context.Context, o *opened, n need) error {
 			o.log.Warn("close data directory", "error", err)
 		}
 	})
-	o.instance, o.store, o.conn = in, in.Store, in.Conn()
+	o.instance, o.store, o.repairs, o.conn = in, in.Store, jetstream.RepairStoreOf(in.Store), in.Conn()
 	return a.openOps(ctx, o)
 }
 
@@ -124,7 +130,7 @@ func (a *app) openServers(ctx context.Context, o *opened, n need) error {
 	}
 	st := postgres.New(pool, postgres.Options{Logger: o.log})
 	o.closers = append(o.closers, pool.Close, st.Close)
-	o.store = st
+	o.store, o.repairs = st, jetstream.RepairStoreOf(st)
 	if !n.nats {
 		o.ops = ops.New(o.store, nil, ops.Config{Subjects: o.subjects(), Leases: true})
 		return nil
@@ -142,12 +148,19 @@ func (a *app) openOps(ctx context.Context, o *opened) error {
 	if err != nil {
 		return fmt.Errorf("open JetStream: %w", err)
 	}
+	streams := jetstream.StreamsConfig{Subjects: o.subjects(), Replicas: o.config.Replicas(), Logger: o.log}
 	if o.instance != nil && !o.instance.Attached() {
-		if err := jetstream.EnsureStreams(ctx, js, jetstream.StreamsConfig{Subjects: o.subjects(), Replicas: 1}); err != nil {
+		if err := jetstream.EnsureStreams(ctx, js, streams); err != nil {
 			return err
 		}
 	}
-	o.ops = ops.New(o.store, js, ops.Config{Subjects: o.subjects(), Leases: o.instance == nil, Durable: o.instance != nil})
+	o.repairer, err = jetstream.NewRepairer(o.repairs, o.conn, o.forwarderConfig(), streams)
+	if err != nil {
+		return err
+	}
+	o.ops = ops.New(o.store, js, ops.Config{
+		Subjects: o.subjects(), Leases: o.instance == nil, Durable: o.instance != nil, Repair: o.repairer,
+	})
 	return nil
 }
 

@@ -21,7 +21,7 @@ func (o *opened) openBridge(ctx context.Context) (*router.Bridge, error) {
 	c := o.config
 	bridge, err := router.Open(ctx, router.Config{
 		Store: o.store, Conn: o.conn, Subjects: o.subjects(), Replicas: c.Replicas(), NoForward: !c.Forward,
-		Forwarder:    jetstream.ForwarderConfig{EventTTL: time.Duration(c.EventsTTL)},
+		Forwarder:    o.forwarderConfig(),
 		CloseTimeout: max(time.Duration(c.StopTimeout), time.Millisecond), Logger: o.log,
 	})
 	if err != nil {

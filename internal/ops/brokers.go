@@ -33,7 +33,7 @@ type Consumer struct {
 	Name        string    `json:"name"`
 	Handlers    []string  `json:"handlers"` // targets it serves, handlers whose replays it serves, or events
 	OnlyReplays bool      `json:"only_replays"`
-	Waiting     uint64    `json:"waiting"`  // messages not handed out yet
+	Waiting     uint64    `json:"waiting"` // messages not handed out yet
 	InFlight    int       `json:"in_flight"`
 	Redelivered int       `json:"redelivered"`
 	Pulling     bool      `json:"pulling"` // somebody asks for messages right now

@@ -25,6 +25,9 @@ func (s *Service) judge(st *Status, now time.Time) {
 	if st.Database.Outbox != "" && !st.Database.Bound {
 		reason("this database is a copy or was restored elsewhere: nothing is forwarded until `millbridge repair` is run")
 	}
+	for _, stop := range st.Stops {
+		reason("shard %d of %s is stopped (%s): %s. %s", stop.Shard, stop.Stream, stop.Stop, stop.Detail, stop.Hint)
+	}
 	waiting := map[schema.Stream]int64{}
 	for _, b := range st.Backlogs {
 		switch b.Where {
@@ -63,6 +66,7 @@ func (s *Service) judge(st *Status, now time.Time) {
 	st.OK = len(st.Reasons) == 0
 	st.Reasons, st.Notes = orEmpty(st.Reasons), orEmpty(st.Notes)
 	st.Backlogs, st.Shards = orEmpty(st.Backlogs), orEmpty(st.Shards)
+	st.Stops = orEmpty(st.Stops)
 	st.Streams, st.Consumers = orEmpty(st.Streams), orEmpty(st.Consumers)
 }
 

@@ -6,9 +6,10 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
+	natsjs "github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millbridge/millbridge/internal/deadletters"
+	"github.com/millbridge/millbridge/publishers/jetstream"
 	"github.com/millbridge/millbridge/schema"
 )
 
@@ -36,6 +37,8 @@ type Config struct {
 	Leases bool
 	// Durable says that what the server confirms is on disk even though the streams have one copy.
 	Durable bool
+	// Repair looks for shards that are stopped, and repairs them; nil leaves both out.
+	Repair *jetstream.Repairer
 	// PartTimeout bounds each question of a report, so that one slow answer does not hold up the others; 0 means 1.5 s.
 	PartTimeout time.Duration
 }
@@ -43,14 +46,14 @@ type Config struct {
 // Service is safe for concurrent use.
 type Service struct {
 	store Store
-	js    jetstream.JetStream
+	js    natsjs.JetStream
 	box   *deadletters.Box
 	cfg   Config
 }
 
 // New returns a service on a store and a connection, which may be down, or nil where only rows are looked at. It does no
 // I/O.
-func New(store Store, js jetstream.JetStream, cfg Config) *Service {
+func New(store Store, js natsjs.JetStream, cfg Config) *Service {
 	if cfg.PartTimeout == 0 {
 		cfg.PartTimeout = 1500 * time.Millisecond
 	}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/millbridge/millbridge/publishers/jetstream"
 	"github.com/millbridge/millbridge/schema"
 )
 
@@ -20,6 +21,7 @@ type Status struct {
 	NATS      NATS       `json:"nats"`
 	Backlogs  []Backlog  `json:"backlogs"`
 	Shards    []Shard    `json:"shards"`
+	Stops     []Stop     `json:"stops"`
 	Streams   []Stream   `json:"streams"`
 	Consumers []Consumer `json:"consumers"`
 	// Unserved are the targets that have messages but no consumer.
@@ -65,6 +67,15 @@ type Shard struct {
 	CursorSeq    uint64        `json:"cursor_seq"`
 }
 
+// Stop is a shard that does not go on until a person has decided.
+type Stop struct {
+	Stream schema.Stream  `json:"stream"`
+	Shard  int            `json:"shard"`
+	Stop   jetstream.Stop `json:"stop"`
+	Detail string         `json:"detail"`
+	Hint   string         `json:"hint"`
+}
+
 // Status asks everything at once. What cannot be answered in time is a reason to be not ok.
 func (s *Service) Status(ctx context.Context) Status {
 	var st Status
@@ -92,6 +103,7 @@ func (s *Service) Status(ctx context.Context) Status {
 		st.NATS = NATS{Reachable: true, Server: s.js.Conn().ConnectedServerName(), Version: s.js.Conn().ConnectedServerVersion()}
 		part("streams", func(ctx context.Context) (err error) { st.Streams, err = s.streams(ctx); return err })
 		part("consumers", func(ctx context.Context) (err error) { st.Consumers, err = s.consumers(ctx); return err })
+		part("stopped shards", func(ctx context.Context) (err error) { st.Stops, err = s.stops(ctx); return err })
 		part("dead letters", func(ctx context.Context) (err error) { st.Dead, err = s.countDead(ctx); return err })
 	}
 	wg.Wait()
@@ -147,4 +159,16 @@ func (s *Service) shards(ctx context.Context) ([]Shard, error) {
 		}
 	}
 	return out, nil
+}
+
+func (s *Service) stops(ctx context.Context) ([]Stop, error) {
+	if s.cfg.Repair == nil {
+		return nil, nil
+	}
+	list, err := s.cfg.Repair.Stops(ctx)
+	var out []Stop
+	for _, e := range list {
+		out = append(out, Stop{e.Shard.Stream, e.Shard.Shard, e.Stop, e.Detail, e.Stop.Hint()})
+	}
+	return out, err
 }
