@@ -105,6 +105,8 @@ type Repairer struct {
 	js    jetstream.JetStream
 	cfg   ForwarderConfig
 	new   StreamsConfig
+
+	margin time.Duration // how far the clocks of database and broker may be apart
 }
 
 // NewRepairer returns a repairer. streams says how a lost stream is created anew.
@@ -114,7 +116,7 @@ func NewRepairer(store RepairStore, nc *nats.Conn, cfg ForwarderConfig, streams 
 		return nil, err
 	}
 	streams.Subjects = cfg.Subjects
-	return &Repairer{store: store, nc: nc, js: f.js, cfg: f.cfg, new: streams}, nil
+	return &Repairer{store: store, nc: nc, js: f.js, cfg: f.cfg, new: streams, margin: time.Minute}, nil
 }
 
 // Plan looks at database and streams and changes nothing.

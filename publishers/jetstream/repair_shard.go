@@ -12,9 +12,6 @@ import (
 	"github.com/millbridge/millbridge/schema"
 )
 
-// clockMargin is how far the clocks of database and broker may be apart.
-const clockMargin = time.Minute
-
 // A patient is a shard under repair.
 type patient struct {
 	r       *Repairer
@@ -142,10 +139,10 @@ func (x *patient) sort(ctx context.Context, rows []schema.Row) (unsure []schema.
 func (x *patient) maySent(row schema.Row) bool {
 	if x.ledger.Stream == schema.Events {
 		// Nothing takes events out of their stream but their end of life, and what a lost stream had counts as not sent.
-		return x.stop == StopDatabaseBehind && x.r.cfg.EventTTL > 0 && time.Since(row.CreatedAt) > x.r.cfg.EventTTL-clockMargin
+		return x.stop == StopDatabaseBehind && x.r.cfg.EventTTL > 0 && time.Since(row.CreatedAt) > x.r.cfg.EventTTL-x.r.margin
 	}
 	if x.stop == StopDatabaseBehind {
-		return row.CreatedAt.Before(x.cursor.Time.Add(clockMargin)) // the shard has sent nothing since
+		return row.CreatedAt.Before(x.cursor.Time.Add(x.r.margin)) // the shard has sent nothing since
 	}
 	return true
 }
@@ -182,7 +179,7 @@ func (x *patient) held(ctx context.Context, rows []schema.Row) (map[schema.UUID]
 	for _, row := range rows {
 		wanted[row.ID] = true
 	}
-	return scanStream(ctx, stream, x.r.cfg.Subjects, schema.SourceOf(x.info.ID), oldest.CreatedAt.Add(-clockMargin), wanted)
+	return scanStream(ctx, stream, x.r.cfg.Subjects, schema.SourceOf(x.info.ID), oldest.CreatedAt.Add(-x.r.margin), wanted)
 }
 
 // apply fences off whoever had the shard before, and then puts the database right.

@@ -31,6 +31,7 @@ type database struct {
 	repair  RepairStore
 	insert  func(r schema.Row) error              // a row that nobody has checked
 	exec    func(query string, args ...any) error // raw SQL
+	prefix  string                                // of table names
 }
 
 // databases runs test on both stores.
@@ -46,14 +47,11 @@ func databases(t *testing.T, test func(t *testing.T, open func(t testing.TB) *da
 
 func openPostgres(t testing.TB) *database {
 	t.Helper()
-	pool := testkit.EmptyPostgres(t)
+	pool := testkit.Postgres(t)
 	s := postgres.New(pool, postgres.Options{Logger: testkit.Logger(t)})
-	if _, _, err := s.MigrateUp(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	t.Cleanup(func() { s.Close() })
 	d := &database{Store: StoreOf(s), limit: s.SetMaxPayload, parked: s.ListParked, waiting: s.ListOutbox, release: s.ReleaseParked,
-		repair: RepairStoreOf(s),
+		repair: RepairStoreOf(s), prefix: "millbridge.",
 		publish: func(ctx context.Context, envs ...schema.Envelope) error {
 			return s.InTx(ctx, func(tx pgx.Tx) error {
 				_, err := s.Append(ctx, tx, envs)
@@ -80,7 +78,7 @@ func openSQLite(t testing.TB) *database {
 	}
 	t.Cleanup(func() { s.Close() })
 	d := &database{Store: StoreOf(s), limit: s.SetMaxPayload, parked: s.ListParked, waiting: s.ListOutbox, release: s.ReleaseParked,
-		repair: RepairStoreOf(s),
+		repair: RepairStoreOf(s), prefix: "millbridge_",
 		publish: func(ctx context.Context, envs ...schema.Envelope) error {
 			return s.InTx(ctx, func(tx *sql.Tx) error {
 				_, err := s.Append(ctx, tx, envs)

@@ -40,12 +40,9 @@ type shop struct {
 }
 
 func openShop(t testing.TB) *shop {
-	pool := testkit.EmptyPostgres(t)
+	pool := testkit.Postgres(t)
 	s := &shop{t: t, pool: pool, store: postgres.New(pool, postgres.Options{})}
 	t.Cleanup(s.store.Close)
-	if _, _, err := s.store.MigrateUp(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	if _, err := pool.Exec(t.Context(), `CREATE TABLE truth (id text PRIMARY KEY, key text NOT NULL, n bigint NOT NULL)`); err != nil {
 		t.Fatal(err)
 	}

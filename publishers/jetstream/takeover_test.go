@@ -259,9 +259,9 @@ func TestTakeover_numbers_come_back(t *testing.T) {
 			t.Fatalf("%d rows wait (%v)", len(rows), err)
 		}
 		// The row is lost with the last commits of a database, and so is the position of its sequence.
-		statements := []string{`DELETE FROM millbridge.outbox`, fmt.Sprintf(`SELECT setval('millbridge.outbox_seq', %d, false)`, rows[0].Seq)}
-		if db.exec(statements[0]) != nil {
-			statements = []string{`DELETE FROM millbridge_outbox`, fmt.Sprintf(`UPDATE sqlite_sequence SET seq = %d`, rows[0].Seq-1)}
+		statements := []string{`DELETE FROM ` + db.prefix + `outbox`, fmt.Sprintf(`SELECT setval('millbridge.outbox_seq', %d, false)`, rows[0].Seq)}
+		if db.prefix == "millbridge_" {
+			statements[1] = fmt.Sprintf(`UPDATE sqlite_sequence SET seq = %d`, rows[0].Seq-1)
 		}
 		for _, s := range statements {
 			if err := db.exec(s); err != nil {
