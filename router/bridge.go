@@ -18,11 +18,19 @@ import (
 // ErrBusy reports a bridge that runs already, or a target that is added while it does.
 var ErrBusy = errors.New("the bridge is running")
 
+// errPool reports a database pool with a single connection. A handler's transaction keeps a connection while the handler
+// runs, and what renews leases, forwards and writes failures down must not wait for it.
+var errPool = errors.New("the database pool has 1 connection, want at least 2: one for the transaction of a handler, one for everything else")
+
+// maxUnits is more than handlers run at the same time.
+const maxUnits = 1 << 12
+
 // A Bridge forwards an outbox and runs handlers. Make one with [Open]. It is safe for concurrent use.
 type Bridge struct {
 	cfg       Config
 	js        natsjs.JetStream
 	forwarder *jetstream.Forwarder // nil with Config.NoForward
+	units     chan struct{}        // one place for each transaction that handlers may hold
 
 	mu     sync.Mutex
 	chains []*chain
@@ -42,6 +50,10 @@ func Open(ctx context.Context, cfg Config) (*Bridge, error) {
 	if err := cfg.Store.Check(ctx); err != nil {
 		return nil, fmt.Errorf("open bridge: check database: %w", err)
 	}
+	units := min(cfg.Store.MaxUnits(), maxUnits)
+	if units < 1 {
+		return nil, fmt.Errorf("open bridge: %w", errPool)
+	}
 	js, err := natsjs.New(cfg.Conn)
 	if err != nil {
 		return nil, fmt.Errorf("open bridge: %w", err)
@@ -50,7 +62,7 @@ func Open(ctx context.Context, cfg Config) (*Bridge, error) {
 	if err := jetstream.EnsureStreams(ctx, js, streams); err != nil {
 		return nil, fmt.Errorf("open bridge: %w", err)
 	}
-	b := &Bridge{cfg: cfg, js: js, names: make(map[string]string)}
+	b := &Bridge{cfg: cfg, js: js, units: make(chan struct{}, units), names: make(map[string]string)}
 	if !cfg.NoForward {
 		if b.forwarder, err = jetstream.NewForwarder(forwarderStore{cfg.Store}, cfg.Conn, cfg.Forwarder); err != nil {
 			return nil, fmt.Errorf("open bridge: %w", err)
@@ -94,11 +106,15 @@ func (b *Bridge) chain(name string, h handlers.Handler, policy handlers.Policy) 
 	if policy.Ordered {
 		policy.Concurrency = 1
 	}
-	return &chain{
+	c := &chain{
 		name: name, handler: h, policy: policy, subjects: b.cfg.Subjects, lease: b.cfg.Lease, inbox: b.cfg.Store,
 		letters: deadletters.New(b.js, b.cfg.Subjects, b.cfg.KeepTombstones),
 		slots:   make(chan struct{}, policy.Concurrency), log: b.cfg.Logger, firstPause: firstPause,
 	}
+	if policy.Mode == handlers.ModeTx {
+		c.units = b.units
+	}
+	return c
 }
 
 func (b *Bridge) add(c *chain, what string) error {

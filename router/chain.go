@@ -29,6 +29,7 @@ type chain struct {
 	letters  letterBox
 	runs     *runs
 	slots    chan struct{} // one place for each handler that may run
+	units    chan struct{} // one place for each transaction that handlers of the bridge may hold; nil if this one needs none
 	stats    stats
 	log      *slog.Logger
 

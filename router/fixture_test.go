@@ -233,27 +233,37 @@ func (b *bench) operator() *deadletters.Operator {
 // waiting returns how many messages a filter matches in the stream.
 func (b *bench) waiting(st schema.Stream, filter string) int {
 	b.Helper()
-	stream, err := b.js.Stream(b.Context(), b.subjects.StreamName(st))
+	n, err := b.countMessages(st, filter)
 	if err != nil {
 		b.Fatal(err)
 	}
+	return n
+}
+
+func (b *bench) countMessages(st schema.Stream, filter string) (int, error) {
+	stream, err := b.js.Stream(b.Context(), b.subjects.StreamName(st))
+	if err != nil {
+		return 0, err
+	}
 	info, err := stream.Info(b.Context(), jetstream.WithSubjectFilter(b.subjects.Full(filter)))
 	if err != nil {
-		b.Fatal(err)
+		return 0, err
 	}
 	n := 0
 	for _, count := range info.State.Subjects {
 		n += int(count)
 	}
-	return n
+	return n, nil
 }
 
 // awaitNoJobs waits until the work queue has no jobs and no replays.
 func (b *bench) awaitNoJobs() {
 	b.Helper()
 	b.eventually(func() error {
-		if n := b.waiting(schema.Jobs, "jobs.>") + b.waiting(schema.Jobs, "replay.>"); n > 0 {
-			return fmt.Errorf("%d jobs are in the stream", n)
+		for _, filter := range []string{"jobs.>", "replay.>"} {
+			if n, err := b.countMessages(schema.Jobs, filter); err != nil || n > 0 {
+				return fmt.Errorf("%d messages match %s, error %v", n, filter, err)
+			}
 		}
 		return nil
 	})

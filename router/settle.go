@@ -57,11 +57,15 @@ func (c *chain) process(msg *message.Message, d *subscribers.Delivery, next mess
 	}
 	defer c.runs.end(r)
 	msg.SetContext(context.WithValue(ctx, runKey{}, r))
-	select {
-	case c.slots <- struct{}{}:
-		defer func() { <-c.slots }()
-	case <-c.runs.stopping:
+	if !c.take(c.slots) {
 		return later(0)
+	}
+	defer func() { <-c.slots }()
+	if c.units != nil {
+		if !c.take(c.units) {
+			return later(0)
+		}
+		defer func() { <-c.units }()
 	}
 	for pause := c.firstPause; ; pause = min(2*pause, maxPause) {
 		_, err = next(msg)
@@ -77,6 +81,16 @@ func (c *chain) process(msg *message.Message, d *subscribers.Delivery, next mess
 		if !c.runs.pauseUnlessStopping(r, pause) {
 			return later(0)
 		}
+	}
+}
+
+// take waits for a place, before the attempt's time begins to run; false if no run should begin any more.
+func (c *chain) take(places chan struct{}) bool {
+	select {
+	case places <- struct{}{}:
+		return true
+	case <-c.runs.stopping:
+		return false
 	}
 }
 

@@ -14,6 +14,8 @@ type Store interface {
 
 	// Check proves that the database is migrated and fit for use.
 	Check(ctx context.Context) error
+	// MaxUnits returns how many units may stay open at the same time and still leave a connection to everything else.
+	MaxUnits() int
 
 	// What the forwarder needs.
 	Info(ctx context.Context) (schema.OutboxInfo, error)
