@@ -23,11 +23,11 @@ func (r *Repairer) planRecreated(ctx context.Context, p *Plan, stream schema.Str
 	for _, l := range ledgers {
 		above = max(above, l.CursorSeq)
 	}
-	above += sequenceMargin
+	first := above + sequenceMargin
 	found, err := r.js.Stream(ctx, name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		p.say("Stream %s is missing; whatever it still held is gone. It is created with sequences from %d on.", name, above+1)
-		p.steps = append(p.steps, func(ctx context.Context) error { return r.createStream(ctx, stream, above+1) })
+		p.say("Stream %s is missing; whatever it still held is gone. It is created with sequences from %d on.", name, first)
+		p.steps = append(p.steps, func(ctx context.Context) error { return r.createStream(ctx, stream, first) })
 		r.askRecreated(p, name)
 		return nil
 	}
@@ -53,8 +53,8 @@ func (r *Repairer) planRecreated(ctx context.Context, p *Plan, stream schema.Str
 		return nil
 	}
 	p.say("Stream %s was recreated and holds %d messages, which are deleted: its sequences must begin at %d, above those that a former owner may expect.",
-		name, info.State.Msgs, above+1)
-	p.steps = append(p.steps, func(ctx context.Context) error { return raise(ctx, found, above+1) })
+		name, info.State.Msgs, first)
+	p.steps = append(p.steps, func(ctx context.Context) error { return raise(ctx, found, first) })
 	r.askRecreated(p, name)
 	return nil
 }

@@ -2,25 +2,24 @@ package jetstream
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 	natsjs "github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millbridge/millbridge/internal/testkit"
 	"github.com/millbridge/millbridge/schema"
-	"github.com/millbridge/millbridge/schema/postgres"
 )
 
 // stressTime is how long a stress lasts: a few seconds, or what MILLBRIDGE_STRESS says.
 func stressTime(t testing.TB, short time.Duration) time.Duration {
+	t.Helper()
 	v := os.Getenv("MILLBRIDGE_STRESS")
 	if v == "" {
 		return short
@@ -32,177 +31,31 @@ func stressTime(t testing.TB, short time.Duration) time.Duration {
 	return d
 }
 
-// A shop commits messages together with a record of them, and knows in which order those of a key committed.
-type shop struct {
-	t     testing.TB
-	pool  *pgxpool.Pool
-	store *postgres.Store
+// A storm is what owners of the same shards go through.
+type storm struct {
+	shop     *shop
+	connect  func() *nats.Conn
+	replicas int
+	last     time.Duration
+	owners   int
+	faults   faults
+	weather  func(i int) // something that happens to the servers, again and again
+	resets   int
 }
 
-func openShop(t testing.TB) *shop {
-	pool := testkit.Postgres(t)
-	s := &shop{t: t, pool: pool, store: postgres.New(pool, postgres.Options{})}
-	t.Cleanup(s.store.Close)
-	if _, err := pool.Exec(t.Context(), `CREATE TABLE truth (id text PRIMARY KEY, key text NOT NULL, n bigint NOT NULL)`); err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
-// trade commits and rolls back transactions until ctx ends.
-func (s *shop) trade(ctx context.Context, writers int, pause time.Duration) {
-	var group sync.WaitGroup
-	for range writers {
-		group.Go(func() {
-			for ctx.Err() == nil {
-				s.transaction(context.WithoutCancel(ctx))
-				select {
-				case <-ctx.Done():
-				case <-time.After(rand.N(2 * pause)):
-				}
-			}
-		})
-	}
-	group.Wait()
-}
-
-// transaction publishes some messages, half of them ordered, and commits four times out of five.
-func (s *shop) transaction(ctx context.Context) {
-	tx, err := s.pool.Begin(ctx)
-	if err != nil {
-		s.t.Error(err)
-		return
-	}
-	defer func() { _ = tx.Rollback(ctx) }()
-	key := ""
-	if rand.IntN(2) == 0 {
-		key = fmt.Sprintf("key-%d", rand.IntN(12))
-	}
-	var envs []schema.Envelope
-	for range 1 + rand.IntN(8) {
-		if rand.IntN(2) == 0 {
-			envs = append(envs, schema.NewJob("shop", "order.paid", 1, schema.WithOrderingKey(key)))
-		} else {
-			envs = append(envs, schema.NewEvent("order.paid", 1, schema.WithOrderingKey(key)))
-		}
-	}
-	if _, err := s.store.Append(ctx, tx, envs); err != nil {
-		s.t.Error(err)
-		return
-	}
-	for _, e := range envs {
-		// The key's lock is held until the commit, so the count within a key is the order of commits.
-		scope := ""
-		if key != "" {
-			scope = string(e.Stream()) + "/" + key
-		}
-		_, err := tx.Exec(ctx, `INSERT INTO truth SELECT $1::text, $2::text,
-			CASE WHEN $2::text = '' THEN 0 ELSE (SELECT count(*) FROM truth WHERE key = $2::text) END`, e.ID, scope)
-		if err != nil {
-			s.t.Error(err)
-			return
-		}
-	}
-	if rand.IntN(10) == 0 { // a late commit
-		<-time.After(rand.N(20 * time.Millisecond))
-	}
-	if rand.IntN(5) == 0 {
-		return
-	}
-	if err := tx.Commit(ctx); err != nil {
-		s.t.Error(err)
-	}
-}
-
-// resetSequence gives numbers of removed rows out again, as a database does that comes back from a crash.
-func (s *shop) resetSequence(ctx context.Context) {
-	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `LOCK TABLE millbridge.outbox IN EXCLUSIVE MODE`)
-		if err == nil {
-			_, err = tx.Exec(ctx, `SELECT setval('millbridge.outbox_seq', (SELECT coalesce(max(seq), 0) + 1 FROM millbridge.outbox), false)`)
-		}
-		if err == nil {
-			_, err = tx.Exec(ctx, `UPDATE millbridge.epoch SET token = gen_random_uuid()`)
-		}
-		return err
-	})
-	if err != nil {
-		s.t.Error(err)
-	}
-}
-
-// check compares the committed messages with the streams, in which nothing was consumed.
-func (s *shop) check(ctx context.Context, js natsjs.JetStream) (rows int, faults []string) {
-	type place struct {
-		stream string
-		seq    uint64
-	}
-	places := make(map[string][]place)
-	for _, stream := range []string{"MB_JOBS", "MB_EVENTS"} {
-		for _, m := range stored(s.t, js, stream) {
-			places[m.id] = append(places[m.id], place{stream, m.seq})
-		}
-	}
-	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
-	records, err := s.pool.Query(ctx, `SELECT id, key, n FROM truth ORDER BY key, n`)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	var id, key, last string
-	var n int64
-	var lastSeq uint64
-	_, err = pgx.ForEachRow(records, []any{&id, &key, &n}, func() error {
-		rows++
-		at := places[id]
-		delete(places, id)
-		switch {
-		case len(at) == 0:
-			fault("%s is lost", id)
-			return nil
-		case len(at) > 1:
-			fault("%s is stored %d times", id, len(at))
-		}
-		if key != "" {
-			if key == last && at[0].seq < lastSeq {
-				fault("%s (%s, number %d) overtook the message before it", id, key, n)
-			}
-			last, lastSeq = key, at[0].seq
-		}
-		return nil
-	})
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	for id := range places {
-		fault("%s was never committed", id)
-	}
-	return rows, faults
-}
-
-func TestStress_two_owners_without_leases(t *testing.T) {
-	t.Parallel()
-	cluster := testkit.Cluster(t, 3)
-	r := stress(t, stressTime(t, 6*time.Second), 2, faults{}, func() *nats.Conn { return cluster.Conn(t) }, cluster.StepDown, 3)
-	for _, f := range r {
-		t.Error(f)
-	}
-}
-
-// stress lets owners fight over the shards and returns what the checker found.
-func stress(t *testing.T, d time.Duration, owners int, broken faults, connect func() *nats.Conn, stepDown func(string) error, replicas int) []string {
+// stress lets owners without leases fight over the shards and returns what the checker found.
+func (s *storm) stress(t *testing.T) []string {
 	t.Helper()
-	s := openShop(t)
-	js := testkit.JetStream(t, connect())
-	if err := EnsureStreams(t.Context(), js, StreamsConfig{Replicas: replicas}); err != nil {
+	js := testkit.JetStream(t, s.connect())
+	if err := EnsureStreams(t.Context(), js, StreamsConfig{Replicas: s.replicas}); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), d)
+	ctx, cancel := context.WithTimeout(t.Context(), s.last)
 	defer cancel()
-	r := &reckless{store: StoreOf(s.store), connect: connect, cut: 0.3, life: 800 * time.Millisecond, faults: broken}
-	steps, resets := 0, 0
+	r := &reckless{store: s.shop, connect: s.connect, cut: 0.3, life: 800 * time.Millisecond, faults: s.faults}
 	var group sync.WaitGroup
-	group.Go(func() { s.trade(ctx, 4, 4*time.Millisecond) })
-	group.Go(func() { r.run(ctx, t, owners) })
+	group.Go(func() { s.shop.trade(ctx, 4, 4*time.Millisecond) })
+	group.Go(func() { r.run(ctx, t, s.owners) })
 	group.Go(func() {
 		for i := 0; ; i++ {
 			select {
@@ -210,26 +63,177 @@ func stress(t *testing.T, d time.Duration, owners int, broken faults, connect fu
 				return
 			case <-time.After(150 * time.Millisecond):
 			}
-			s.resetSequence(context.WithoutCancel(ctx))
-			resets++
-			if stepDown != nil && i%3 == 0 {
-				if stepDown([]string{"MB_JOBS", "MB_EVENTS"}[steps%2]) == nil {
-					steps++
-				}
+			if err := s.shop.reset(context.WithoutCancel(ctx)); err != nil {
+				t.Error(err)
+			}
+			s.resets++
+			if s.weather != nil {
+				s.weather(i)
 			}
 		}
 	})
 	group.Wait()
+	return s.calm(t, js, r)
+}
 
-	f := newForwarder(t, StoreOf(s.store), connect(), ForwarderConfig{RetryMax: 200 * time.Millisecond, Logger: testkit.Logger(t)})
-	calm, cancelCalm := context.WithTimeout(t.Context(), 60*time.Second)
-	defer cancelCalm()
-	tally, err := f.Drain(calm)
+// calm lets one owner finish and looks at what has become of everything.
+func (s *storm) calm(t *testing.T, js natsjs.JetStream, r *reckless) []string {
+	t.Helper()
+	f := newForwarder(t, anyone{s.shop}, s.connect(), ForwarderConfig{RetryMax: 200 * time.Millisecond, Logger: testkit.Logger(t)})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	tally, err := f.Drain(ctx)
+	if stop := (*StopError)(nil); errors.As(err, &stop) {
+		return []string{stop.Error()}
+	}
 	if err != nil {
 		t.Fatalf("drain at the end: %v", err)
 	}
-	rows, found := s.check(t.Context(), js)
-	t.Logf("%d rows committed, %d sent in the storm, %d in the calm; %d crashes, %d removals cut, %d step-downs, %d sequence resets; %d faults",
-		rows, r.batches.Load(), tally.Sent, r.crashes.Load(), r.removalsCut.Load(), steps, resets, len(found))
+	rows, found := s.shop.check(t.Context(), js)
+	total := 0
+	for _, st := range f.Status() {
+		total += int(st.Total)
+		if st.Ledger != st.Batch {
+			found = append(found, fmt.Sprintf("%s/%d ends with its ledger at %d and its cursor at %d", st.Stream, st.Shard, st.Ledger, st.Batch))
+		}
+	}
+	if total != rows {
+		found = append(found, fmt.Sprintf("the cursors count %d rows, committed were %d", total, rows))
+	}
+	t.Logf("%d rows committed, %d sent in the storm, %d in the calm; %d crashes, %d removals cut, %d sequence resets; %d faults",
+		rows, r.batches.Load(), tally.Sent, r.crashes.Load(), r.removalsCut.Load(), s.resets, len(found))
 	return found
+}
+
+func report(t *testing.T, found []string) {
+	t.Helper()
+	for _, f := range found[:min(len(found), 10)] {
+		t.Error(f)
+	}
+}
+
+// Three servers, whose leaders step down all the time.
+func TestStress_postgres_cluster(t *testing.T) {
+	t.Parallel()
+	cluster := testkit.Cluster(t, 3)
+	s := &storm{shop: openShop(t), connect: func() *nats.Conn { return cluster.Conn(t) }, replicas: 3, last: stressTime(t, 6*time.Second), owners: 2}
+	steps := 0
+	s.weather = func(i int) {
+		if i%3 == 0 && cluster.StepDown([]string{"MB_JOBS", "MB_EVENTS"}[i/3%2]) == nil {
+			steps++
+		}
+	}
+	report(t, s.stress(t))
+	t.Logf("%d step-downs", steps)
+}
+
+// Servers that are killed and come back.
+func TestStress_postgres_cluster_loses_servers(t *testing.T) {
+	t.Parallel()
+	cluster := testkit.Cluster(t, 3)
+	s := &storm{shop: openShop(t), connect: func() *nats.Conn { return cluster.Conn(t) }, replicas: 3, last: stressTime(t, 8*time.Second), owners: 2}
+	down := -1
+	s.weather = func(i int) {
+		switch i % 14 {
+		case 3:
+			down = max(cluster.Leader("MB_JOBS"), 0)
+			cluster.Kill(down)
+		case 10:
+			cluster.Restart(down)
+			down = -1
+		}
+	}
+	defer func() {
+		if down >= 0 {
+			cluster.Restart(down)
+		}
+	}()
+	report(t, s.stress(t))
+}
+
+func TestStress_sqlite_single_server(t *testing.T) {
+	t.Parallel()
+	b := testkit.NATS(t)
+	s := &storm{shop: openSQLiteShop(t), connect: func() *nats.Conn { return b.Conn(t) }, replicas: 1, last: stressTime(t, 4*time.Second), owners: 3}
+	s.weather = func(i int) {
+		if i%10 == 5 {
+			b.Restart()
+		}
+	}
+	report(t, s.stress(t))
+}
+
+// Storms between which the cursors are lost and repaired.
+func TestStress_cursors_are_lost_and_repaired(t *testing.T) {
+	t.Parallel()
+	for name, open := range map[string]func(testing.TB) *shop{"postgres": openShop, "sqlite": openSQLiteShop} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := testkit.NATS(t)
+			js := b.JetStream(t)
+			s := &storm{shop: open(t), connect: func() *nats.Conn { return b.Conn(t) }, replicas: 1, last: stressTime(t, 6*time.Second) / 3, owners: 2}
+			for range 3 {
+				report(t, s.stress(t))
+				for _, name := range []string{"MB_JOBS", "MB_EVENTS"} {
+					stream, err := js.Stream(t.Context(), name)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if err := stream.Purge(t.Context(), natsjs.WithPurgeSubject("mb.cursor.>")); err != nil {
+						t.Fatal(err)
+					}
+				}
+				r, err := NewRepairer(s.shop.repair, b.Conn(t), ForwarderConfig{}, StreamsConfig{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				p := plan(t, r, RepairOptions{StreamRecreated: true})
+				wantPlan(t, p, true, "which stay")
+				if err := r.Apply(t.Context(), p); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// The checker must see what goes wrong when a rule is broken, or it proves nothing.
+func TestStress_notices_broken_rules(t *testing.T) {
+	t.Parallel()
+	for name, broken := range map[string]func(s *storm){
+		"names are not carried forward":      func(s *storm) { s.faults.forgetNames = true },
+		"a cursor names its own rows only":   func(s *storm) { s.faults.nameOwnBatchOnly = true },
+		"a removal takes a range of numbers": func(s *storm) { s.shop.Store = byRange{s.shop.Store, s.shop.pool} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := testkit.NATS(t)
+			s := &storm{shop: openShop(t), connect: func() *nats.Conn { return b.Conn(t) }, replicas: 1, last: 3 * time.Second, owners: 2}
+			broken(s)
+			for range 3 {
+				if len(s.stress(t)) > 0 {
+					return
+				}
+			}
+			t.Error("nothing was noticed")
+		})
+	}
+}
+
+// byRange removes whatever has a number between those of the named rows.
+type byRange struct {
+	Store
+	pool *pgxpool.Pool
+}
+
+func (s byRange) Remove(ctx context.Context, p schema.RemoveParams) (schema.RemoveResult, error) {
+	low, high := p.Names[0].Seq, p.Names[0].Seq
+	for _, n := range p.Names {
+		low, high = min(low, n.Seq), max(high, n.Seq)
+	}
+	if _, err := s.pool.Exec(ctx, `DELETE FROM millbridge.outbox WHERE stream = $1 AND slot * 2 >> 16 = $2 AND seq BETWEEN $3 AND $4`,
+		string(p.Stream), p.Shard, low, high); err != nil {
+		return schema.RemoveResult{}, err
+	}
+	return s.Store.Remove(ctx, p)
 }

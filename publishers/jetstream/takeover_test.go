@@ -250,38 +250,69 @@ func TestTakeover_a_lost_answer(t *testing.T) {
 func TestTakeover_numbers_come_back(t *testing.T) {
 	t.Parallel()
 	databases(t, func(t *testing.T, open func(testing.TB) *database) {
-		db, b := open(t), openBroker(t)
-		envs := jobs(0, 2, schema.WithOrderingKey("one"))
-		db.mustPublish(t, envs[0])
-		h := takeHand(t, db, b, envs[0], faults{}).take().send(1)
-		rows, err := db.waiting(t.Context(), schema.RowFilter{})
-		if err != nil || len(rows) != 1 {
-			t.Fatalf("%d rows wait (%v)", len(rows), err)
+		t.Run("as it is", func(t *testing.T) { numbersComeBack(t, open(t), false) })
+		t.Run("removal by number", func(t *testing.T) { numbersComeBack(t, open(t), true) })
+	})
+}
+
+// byNumber removes whatever has the number of a named row.
+type byNumber struct {
+	Store
+	db *database
+}
+
+func (s byNumber) Remove(ctx context.Context, p schema.RemoveParams) (schema.RemoveResult, error) {
+	for _, n := range p.Names {
+		if err := s.db.exec(fmt.Sprintf(`DELETE FROM %soutbox WHERE seq = %d`, s.db.prefix, n.Seq)); err != nil {
+			return schema.RemoveResult{}, err
 		}
-		// The row is lost with the last commits of a database, and so is the position of its sequence.
-		statements := []string{`DELETE FROM ` + db.prefix + `outbox`, fmt.Sprintf(`SELECT setval('millbridge.outbox_seq', %d, false)`, rows[0].Seq)}
-		if db.prefix == "millbridge_" {
-			statements[1] = fmt.Sprintf(`UPDATE sqlite_sequence SET seq = %d`, rows[0].Seq-1)
-		}
-		for _, s := range statements {
-			if err := db.exec(s); err != nil {
-				t.Fatal(err)
-			}
-		}
-		db.mustPublish(t, envs[1])
-		if again, err := db.waiting(t.Context(), schema.RowFilter{}); err != nil || len(again) != 1 || again[0].Seq != rows[0].Seq {
-			t.Fatalf("the number did not come back: %+v (%v)", again, err)
-		}
-		if err := h.removeNamed(t.Context()); err != nil {
+	}
+	return s.Store.Remove(ctx, p)
+}
+
+func numbersComeBack(t *testing.T, db *database, broken bool) {
+	t.Helper()
+	b := openBroker(t)
+	envs := jobs(0, 2, schema.WithOrderingKey("one"))
+	db.mustPublish(t, envs[0])
+	var store Store = db
+	if broken {
+		store = byNumber{db, db}
+	}
+	h := takeHand(t, store, b, envs[0], faults{}).take().send(1)
+	rows, err := db.waiting(t.Context(), schema.RowFilter{})
+	if err != nil || len(rows) != 1 {
+		t.Fatalf("%d rows wait (%v)", len(rows), err)
+	}
+	// The row is lost with the last commits of a database, and so is the position of its sequence.
+	statements := []string{`DELETE FROM ` + db.prefix + `outbox`, fmt.Sprintf(`SELECT setval('millbridge.outbox_seq', %d, false)`, rows[0].Seq)}
+	if db.prefix == "millbridge_" {
+		statements[1] = fmt.Sprintf(`UPDATE sqlite_sequence SET seq = %d`, rows[0].Seq-1)
+	}
+	for _, s := range statements {
+		if err := db.exec(s); err != nil {
 			t.Fatal(err)
 		}
-		f := newForwarder(t, anyone{db}, b.nc, quick(t))
-		drain(t, f)
-		wantStored(t, b, "MB_JOBS", envs)
-		if s := h.f.Status(); !slices.ContainsFunc(s, func(s ShardStatus) bool { return s.Vanished == 1 }) {
-			t.Errorf("the row that vanished is not counted: %+v", s)
+	}
+	db.mustPublish(t, envs[1])
+	if again, err := db.waiting(t.Context(), schema.RowFilter{}); err != nil || len(again) != 1 || again[0].Seq != rows[0].Seq {
+		t.Fatalf("the number did not come back: %+v (%v)", again, err)
+	}
+	if err := h.removeNamed(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	f := newForwarder(t, anyone{db}, b.nc, quick(t))
+	drain(t, f)
+	if broken {
+		if got := len(stored(t, b.js, "MB_JOBS")); got != 1 {
+			t.Errorf("%d are stored, want 1: removal by number should have lost the other", got)
 		}
-	})
+		return
+	}
+	wantStored(t, b, "MB_JOBS", envs)
+	if s := h.f.Status(); !slices.ContainsFunc(s, func(s ShardStatus) bool { return s.Vanished == 1 }) {
+		t.Errorf("the row that vanished is not counted: %+v", s)
+	}
 }
 
 // A removal whose answer is lost is asked again as it was, and is not counted as rows that vanished.
