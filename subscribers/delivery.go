@@ -34,6 +34,11 @@ func DeliveryFrom(ctx context.Context) (*Delivery, bool) {
 	return d, ok
 }
 
+// WithDelivery returns ctx for a message that was handed out as d, for tests of what receives messages.
+func WithDelivery(ctx context.Context, d *Delivery) context.Context {
+	return context.WithValue(ctx, deliveryKey{}, d)
+}
+
 // RetryIn makes the message come back after wait when it is nacked. Without it, or with a wait of 0, it comes back at
 // once. It has no effect on a message that is settled.
 func (d *Delivery) RetryIn(wait time.Duration) { d.retryIn.Store(int64(max(wait, 0))) }

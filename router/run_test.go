@@ -1,0 +1,149 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/millbridge/millbridge/handlers"
+	"github.com/millbridge/millbridge/schema"
+	"github.com/millbridge/millbridge/subscribers"
+)
+
+func TestNewRun(t *testing.T) {
+	t.Parallel()
+	c := &chain{name: "billing", lease: time.Second}
+	read := func(subject string, header map[string][]string) (*run, error) {
+		return c.newRun(&subscribers.Delivery{Stream: "MB_JOBS", Subject: subject, Header: header, Payload: []byte("x")})
+	}
+	id := map[string][]string{schema.HeaderID: {"m1"}}
+	r, err := read("mb.jobs.billing.charge", id)
+	if err != nil || r.inbox.MessageID != "m1" || r.inbox.Replay != 0 || r.inbox.Key.Handler != "billing" || r.inbox.Key.Key != "m1" ||
+		r.inbox.Owner == "" || r.inbox.Lease != time.Second || r.stream != schema.Jobs {
+		t.Errorf("job: %+v, error %v", r.inbox, err)
+	}
+	replay := map[string][]string{
+		schema.HeaderID: {"m2"}, schema.HeaderType: {"job.billing.charge"}, schema.HeaderReplayOf: {"m1"}, schema.HeaderReplay: {"3"},
+	}
+	if r, err = read("mb.replay.billing.charge", replay); err != nil || r.inbox.MessageID != "m1" || r.inbox.Replay != 3 || r.inbox.Key.Key != "m1" {
+		t.Errorf("replay: %+v, error %v", r.inbox, err)
+	}
+	for subject, want := range map[string]string{
+		"mb.jobs.other.charge":   `a job for target "other"`,
+		"mb.replay.other.charge": `a replay for handler "other"`,
+		"xx.jobs.billing.charge": "has another prefix",
+		"mb.cursor.x":            "names no message",
+	} {
+		header := id
+		if strings.Contains(subject, "replay") {
+			header = replay
+		}
+		if _, err := read(subject, header); !errors.Is(err, schema.ErrUndecodable) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v lacks %q", subject, err, want)
+		}
+	}
+}
+
+func TestRun_counts_deliveries_without_result(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ delivered, recorded, want uint64 }{
+		{1, 0, 0},
+		{2, 0, 1},
+		{6, 0, 5},
+		{4, 3, 0}, // the one before was recorded
+		{7, 3, 3},
+		{1, 3, 0}, // a new consumer counts from 1
+		{3, 7, 2},
+		{0, 0, 0},
+	} {
+		r := &run{delivery: &subscribers.Delivery{Delivered: c.delivered}, record: schema.InboxRecord{Deliveries: c.recorded}}
+		if got := r.fruitless(); got != c.want {
+			t.Errorf("delivery %d after %d recorded: %d, want %d", c.delivered, c.recorded, got, c.want)
+		}
+	}
+}
+
+// A handler that ends its goroutine cannot be caught, but its message must not hang: what is deferred gives it back.
+func TestSettle_gives_back_what_ends_its_goroutine(t *testing.T) {
+	t.Parallel()
+	c := newTestChain(t)
+	d := &subscribers.Delivery{Stream: "MB_JOBS", Subject: "mb.jobs.billing.x", Delivered: 1, Header: map[string][]string{schema.HeaderID: {"m1"}}}
+	msg := message.NewMessage("m1", nil)
+	msg.SetContext(subscribers.WithDelivery(context.Background(), d))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = c.settle(func(*message.Message) ([]*message.Message, error) {
+			runtime.Goexit()
+			return nil, nil
+		})(msg)
+	}()
+	<-done
+	select {
+	case <-msg.Nacked():
+	default:
+		t.Error("the message was not given back")
+	}
+	if len(c.slots) != 0 || len(c.runs.active) != 0 {
+		t.Errorf("%d slots are taken, %d runs active", len(c.slots), len(c.runs.active))
+	}
+}
+
+// A message of a subscriber that is not ours is refused and not acked.
+func TestSettle_needs_a_delivery(t *testing.T) {
+	t.Parallel()
+	_, err := newTestChain(t).settle(func(*message.Message) ([]*message.Message, error) {
+		t.Error("the handler was called")
+		return nil, nil
+	})(message.NewMessage("m1", nil))
+	if !errors.Is(err, errNotDelivered) {
+		t.Errorf("settle returned %v", err)
+	}
+}
+
+// Without an answer of the database a run may rely on its lease until it could be somebody else's, not longer.
+func TestRuns_stop_when_leases_cannot_be_renewed(t *testing.T) {
+	t.Parallel()
+	const lease = 30 * time.Second
+	now := time.Now()
+	s := newRuns(awayInbox{}, lease, slog.New(slog.DiscardHandler))
+	s.now = func() time.Time { return now }
+	ctx, cancel := context.WithCancelCause(t.Context())
+	r := &run{ctx: ctx, cancel: cancel, inbox: schema.Run{Owner: "me"}}
+	s.begin(r)
+	s.keep(r, now)
+	for _, step := range []struct {
+		at    time.Duration
+		alive bool
+	}{{10 * time.Second, true}, {20 * time.Second, true}, {21 * time.Second, false}} {
+		now = now.Add(step.at - now.Sub(s.leases[r].Add(-lease)))
+		s.renew(t.Context())
+		if alive := ctx.Err() == nil; alive != step.alive {
+			t.Errorf("after %v: alive is %v", step.at, alive)
+		}
+	}
+	if cause := context.Cause(ctx); schema.KindOf(cause) != schema.NotMine {
+		t.Errorf("the run was stopped with %v", cause)
+	}
+}
+
+type awayInbox struct{ Inbox }
+
+func (awayInbox) Extend(context.Context, []string, time.Duration) ([]string, error) {
+	return nil, errors.New("the database is away")
+}
+
+func newTestChain(t *testing.T) *chain {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	return &chain{
+		name: "billing", policy: handlers.Policy{}.OrDefault(), lease: time.Second, runs: newRuns(nil, time.Second, log),
+		slots: make(chan struct{}, 1), log: log, firstPause: time.Millisecond,
+	}
+}
