@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/millbridge/millbridge/internal/deadletters"
-	"github.com/millbridge/millbridge/internal/testkit"
 	"github.com/millbridge/millbridge/schema"
 )
 
@@ -177,51 +176,3 @@ const (
 	testLease   = 10 * time.Second
 	testTimeout = 30 * time.Second
 )
-
-// TestC35_replay_all checks the operator's half of the case: stopped halfway, run again, nothing twice.
-func TestC35_replay_all(t *testing.T) {
-	everywhere(t, func(t *testing.T, w *world) {
-		const n = 200
-		for i := range n {
-			w.die(t, "crm", fmt.Sprintf("error: %d", i))
-		}
-		ctx, stop := context.WithCancel(t.Context())
-		defer stop()
-		done := make(chan result)
-		go func() {
-			done <- callContext(ctx, "", nil, append([]string{"poison", "replay", "--all", "--yes", "--rate", "100"}, w.flags...)...)
-		}()
-		testkit.Eventually(t, testTimeout, func() error {
-			rows, err := w.store.ListOutbox(t.Context(), schema.RowFilter{Limit: n})
-			if err == nil && len(rows) < n/4 {
-				err = fmt.Errorf("%d replayed", len(rows))
-			}
-			return err
-		})
-		stop() // Ctrl-C
-		r := <-done
-		if r.code != 1 || !strings.Contains(r.stderr, "it goes on where it stopped") {
-			t.Errorf("stopped: %s", r)
-		}
-		rows, err := w.store.ListOutbox(t.Context(), schema.RowFilter{Limit: n})
-		if err != nil || len(rows) >= n {
-			t.Fatalf("stopped after %d of %d, %v", len(rows), n, err)
-		}
-		w.must(t, "poison", "replay", "--all", "--yes", "--rate", "10000")
-		rows, err = w.store.ListOutbox(t.Context(), schema.RowFilter{Limit: 2 * n})
-		if err != nil || len(rows) != n {
-			t.Errorf("%d replays of %d messages, %v", len(rows), n, err)
-		}
-		of := map[string]bool{}
-		for _, row := range rows {
-			env, err := row.Envelope()
-			if err != nil || env.Replay == nil || env.Replay.Number != 1 || of[env.Replay.Of] {
-				t.Fatalf("replay %+v, %v", env, err)
-			}
-			of[env.Replay.Of] = true
-		}
-		if left := w.must(t, "poison", "list", "--json").objects(t); len(left) != 0 {
-			t.Errorf("%d are left", len(left))
-		}
-	})
-}

@@ -88,7 +88,8 @@ func TestC34_status_names_targets_without_consumer(t *testing.T) {
 	})
 }
 
-func TestStatus_sees_a_consumer_that_nobody_pulls(t *testing.T) {
+// TestC17_status_says_that_nobody_consumes checks what an operator sees of the case: within two heartbeats.
+func TestC17_status_says_that_nobody_consumes(t *testing.T) {
 	t.Parallel()
 	w := embeddedWorld(t)
 	_, err := w.js.CreateConsumer(t.Context(), "MB_JOBS", natsjs.ConsumerConfig{

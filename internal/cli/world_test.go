@@ -3,6 +3,7 @@ package cli_test
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	natsjs "github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millbridge/millbridge/internal/cli"
@@ -18,6 +20,7 @@ import (
 	"github.com/millbridge/millbridge/internal/ops"
 	"github.com/millbridge/millbridge/internal/testkit"
 	"github.com/millbridge/millbridge/publishers/jetstream"
+	"github.com/millbridge/millbridge/router"
 	"github.com/millbridge/millbridge/schema"
 	"github.com/millbridge/millbridge/schema/postgres"
 )
@@ -29,13 +32,13 @@ type world struct {
 	sends    jetstream.Store // the same, for a forwarder
 	js       natsjs.JetStream
 	subjects schema.Subjects
+	pool     *pgxpool.Pool // one of the two
+	db       *sql.DB
 }
 
 type store interface {
 	ops.Store
-	Claim(ctx context.Context, run schema.Run) (schema.ClaimResult, error)
-	Done(ctx context.Context, run schema.Run) error
-	Fail(ctx context.Context, run schema.Run, failure schema.Failure) (schema.InboxRecord, error)
+	router.Store
 }
 
 // everywhere runs a test on the embedded default, which the test's process runs as another one would, and on
@@ -63,7 +66,7 @@ func embeddedWorld(t *testing.T) *world {
 			t.Error(err)
 		}
 	})
-	w := &world{flags: []string{"--data-dir", in.Dir}, store: in.Store, sends: jetstream.StoreOf(in.Store), js: testkit.JetStream(t, in.Conn())}
+	w := &world{flags: []string{"--data-dir", in.Dir}, store: in.Store, sends: jetstream.StoreOf(in.Store), js: testkit.JetStream(t, in.Conn()), db: in.DB.Write}
 	w.ensureStreams(t)
 	return w
 }
@@ -75,7 +78,7 @@ func postgresWorld(t *testing.T) *world {
 	t.Cleanup(st.Close)
 	w := &world{
 		flags: []string{"--database-url", testkit.PostgresURL(pool), "--nats-url", server.URL()},
-		store: st, sends: jetstream.StoreOf(st), js: server.JetStream(t),
+		store: st, sends: jetstream.StoreOf(st), js: server.JetStream(t), pool: pool,
 	}
 	w.ensureStreams(t)
 	return w
@@ -201,4 +204,24 @@ func (w *world) die(t *testing.T, target, reason string, opts ...schema.Option) 
 		t.Fatal(err)
 	}
 	return env
+}
+
+// spoil makes the outbox row of a message one that cannot be read, as a bug or a foreign writer would.
+func (w *world) spoil(t *testing.T, id string) {
+	t.Helper()
+	row := schema.RowID(id)
+	if w.pool != nil {
+		tag, err := w.pool.Exec(t.Context(), "UPDATE millbridge.outbox SET header = 'not a header' WHERE id = $1", row.String())
+		if err != nil || tag.RowsAffected() != 1 {
+			t.Fatal(tag, err)
+		}
+		return
+	}
+	res, err := w.db.ExecContext(t.Context(), "UPDATE millbridge_outbox SET header = CAST('not a header' AS BLOB) WHERE id = ?", row[:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := res.RowsAffected(); n != 1 {
+		t.Fatal(n, err)
+	}
 }

@@ -72,7 +72,7 @@ func FuzzParse(f *testing.F) {
 
 func TestParseValues(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]string{"90s": "1m30s", "7d": "7d", "24h": "1d", "1.5d": "36h", "10m": "10m", "0s": "0s", "250ms": "250ms"} {
+	for text, want := range map[string]string{"90s": "1m30s", "7d": "7d", "24h": "1d", "1.5d": "36h", "1d12h30m": "36h30m", "10m": "10m", "0s": "0s", "250ms": "250ms"} {
 		if d, err := config.ParseDuration(text); err != nil || d.String() != want {
 			t.Errorf("ParseDuration(%q) = %v, %v; want %s", text, d, err, want)
 		}
@@ -82,7 +82,7 @@ func TestParseValues(t *testing.T) {
 			t.Errorf("ParseSize(%q) = %d, %v; want %d", text, n, err, want)
 		}
 	}
-	for _, text := range []string{"", "d", "NaNd", "1e300d", "5", "x"} {
+	for _, text := range []string{"", "d", "1dd", "1d1", "NaNd", "1e300d", "5", "x"} {
 		if d, err := config.ParseDuration(text); err == nil {
 			t.Errorf("ParseDuration(%q) = %v", text, d)
 		}

@@ -20,17 +20,25 @@ type Retry schema.RetryPolicy
 // Duration is a time span: as Go writes them, and days ("7d").
 type Duration time.Duration
 
-// ParseDuration reads a time span such as "1.5s", "10m" or "7d".
+// ParseDuration reads a time span such as "1.5s", "10m", "7d" or "1d12h".
 func ParseDuration(s string) (Duration, error) {
-	if days, ok := strings.CutSuffix(s, "d"); ok {
-		n, err := strconv.ParseFloat(days, 64)
-		if d := n * 24 * float64(time.Hour); err == nil && math.Abs(d) < math.MaxInt64 {
-			return Duration(d), nil
+	var days float64
+	rest := s
+	var err error
+	if number, after, ok := strings.Cut(s, "d"); ok {
+		if days, err = strconv.ParseFloat(number, 64); err == nil {
+			rest = after
 		}
-	} else if d, err := time.ParseDuration(s); err == nil {
-		return Duration(d), nil
 	}
-	return 0, fmt.Errorf("%s is not a time span such as 500ms, 30s, 10m or 7d", quote(s))
+	var d time.Duration
+	if err == nil && (rest != "" || s == "") {
+		d, err = time.ParseDuration(rest)
+	}
+	sum := days*24*float64(time.Hour) + float64(d)
+	if err != nil || !(math.Abs(sum) < math.MaxInt64) { // also NaN
+		return 0, fmt.Errorf("%s is not a time span such as 500ms, 30s, 10m or 7d", quote(s))
+	}
+	return Duration(sum), nil
 }
 
 // String returns the span as it would be written in the file.
