@@ -67,8 +67,8 @@ func (s *Server) start() error {
 		srv.WaitForShutdown()
 		return fmt.Errorf("not ready for connections within %v: %w", readyTimeout, log.err())
 	}
-	// Random at the first start, the same ever after.
-	if addr, ok := srv.Addr().(*net.TCPAddr); ok {
+	// Random at the first start, the same ever after: others may be reading it when the server restarts.
+	if addr, ok := srv.Addr().(*net.TCPAddr); ok && s.opts.Port == server.RANDOM_PORT {
 		s.opts.Port = addr.Port
 	}
 	s.mu.Lock()
