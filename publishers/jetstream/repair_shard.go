@@ -27,11 +27,29 @@ type patient struct {
 	park []schema.RowName // rows that may have been sent, if they are to be parked
 }
 
-// examine finds out why the shard stops, binding apart.
+// examine finds out why the shard stops, binding apart. A shard that somebody works on moves between two looks; what
+// counts is a cursor that was read between two equal looks at the ledger.
 func (x *patient) examine(ctx context.Context) error {
 	s := x.r.cfg.Subjects
 	x.stream = s.StreamName(x.ledger.Stream)
 	x.subject = s.Cursor(x.ledger.Stream, x.info.ID, x.ledger.Generation, x.ledger.Shard)
+	for range 5 {
+		if err := x.compare(ctx); err != nil || x.stop == "" {
+			return err
+		}
+		before := x.ledger
+		if err := x.reload(ctx); err != nil {
+			return err
+		}
+		if x.ledger.Batch == before.Batch && x.ledger.Owner == before.Owner {
+			return nil
+		}
+	}
+	x.stop, x.detail = "", "" // it moves, so it does not stand still
+	return nil
+}
+
+func (x *patient) compare(ctx context.Context) error {
 	var err error
 	if x.cursor, err = readCursor(ctx, x.r.nc, x.stream, x.subject, x.r.cfg.AckTimeout); err != nil && codeOf(err) != codeNoStream {
 		return err
@@ -44,6 +62,20 @@ func (x *patient) examine(ctx context.Context) error {
 		known = known || x.cursor.Owner == x.ledger.Owner || x.cursor.Owner == x.ledger.LedgerOwner
 	}
 	x.stop, x.detail = stopFor(true, x.ledger, x.cursor, known)
+	return nil
+}
+
+// reload reads the ledger again.
+func (x *patient) reload(ctx context.Context) error {
+	ledgers, err := x.r.store.Shards(ctx, x.ledger.Stream)
+	if err != nil {
+		return err
+	}
+	for _, l := range ledgers {
+		if l.ShardRef == x.ledger.ShardRef {
+			x.ledger = l
+		}
+	}
 	return nil
 }
 

@@ -56,65 +56,6 @@ func (f *Forwarder) start(ctx context.Context) (*running, func(), error) {
 	}, nil
 }
 
-// preflightEvery is how long a stream that was found fit is not looked at again.
-const preflightEvery = 10 * time.Second
-
-// preflight refuses a stream that would lose messages, and one whose limits are below what may be published.
-func (r *running) preflight(ctx context.Context, stream schema.Stream, info schema.OutboxInfo) error {
-	r.mu.Lock()
-	fresh := time.Since(r.checked[stream]) < preflightEvery
-	r.mu.Unlock()
-	if fresh {
-		return nil
-	}
-	if err := r.f.preflight(ctx, stream, info); err != nil {
-		return err
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.checked[stream] = time.Now()
-	return nil
-}
-
-func (f *Forwarder) preflight(ctx context.Context, stream schema.Stream, info schema.OutboxInfo) error {
-	ctx, cancel := context.WithTimeout(ctx, f.cfg.AckTimeout)
-	defer cancel()
-	if err := checkServer(ctx, f.js); err != nil {
-		return err
-	}
-	subjects := f.cfg.Subjects
-	name := subjects.StreamName(stream)
-	found, err := f.js.Stream(ctx, name)
-	if err != nil {
-		return fmt.Errorf("look for stream %s, which takes %s: %w", name, subjects.Full(string(stream)+".>"), err)
-	}
-	want := wantedStreams(StreamsConfig{Subjects: subjects})[0]
-	if stream == schema.Events {
-		want = wantedStreams(StreamsConfig{Subjects: subjects})[1]
-	}
-	have := found.CachedInfo().Config
-	if faults := streamFaults(have, want, 0); len(faults) > 0 {
-		return &StreamError{Stream: name, Faults: faults}
-	}
-	if missing := switches(want) &^ switches(have); missing != 0 {
-		return &StreamError{Stream: name, Faults: []string{fmt.Sprintf("%v is not set", missing)}}
-	}
-	if stream == schema.Jobs {
-		if err := checkGuard(ctx, f.js, subjects); err != nil {
-			return err
-		}
-	}
-	most := f.nc.MaxPayload()
-	if have.MaxMsgSize > 0 {
-		most = min(most, int64(have.MaxMsgSize))
-	}
-	if need := int64(info.MaxPayload + schema.MaxHeaderBytes); need > most {
-		return fmt.Errorf("%w: payloads of %d bytes may be published, with headers %d, but stream %s takes messages of %d: "+
-			"raise max_payload (and max_msg_size) of the server, or lower the payload limit of the outbox", ErrStreams, info.MaxPayload, need, name, most)
-	}
-	return nil
-}
-
 // Run moves rows until ctx ends, on all shards that no other process holds. It then stops reading, waits for batches
 // under way, removes what they sent and gives the leases back. The error is nil after such a stop.
 func (f *Forwarder) Run(outer context.Context) error {

@@ -124,7 +124,7 @@ func openBroker(t testing.TB) *broker {
 
 // quick are settings under which nothing takes long.
 func quick(t *testing.T) ForwarderConfig {
-	return ForwarderConfig{AckTimeout: 2 * time.Second, RetryMax: 200 * time.Millisecond, Lease: 3 * time.Second, TendEvery: 50 * time.Millisecond, Logger: testkit.Logger(t)}
+	return ForwarderConfig{AckTimeout: 5 * time.Second, RetryMax: 200 * time.Millisecond, Lease: 5 * time.Second, TendEvery: 50 * time.Millisecond, Logger: testkit.Logger(t)}
 }
 
 func newForwarder(t testing.TB, d Store, nc *nats.Conn, cfg ForwarderConfig) *Forwarder {
@@ -138,7 +138,7 @@ func newForwarder(t testing.TB, d Store, nc *nats.Conn, cfg ForwarderConfig) *Fo
 
 func drain(t *testing.T, f *Forwarder) Tally {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	tally, err := f.Drain(ctx)
 	if err != nil {
@@ -202,5 +202,5 @@ func jobs(first, n int, opts ...schema.Option) []schema.Envelope {
 
 func eventually(t *testing.T, check func() error) {
 	t.Helper()
-	testkit.Eventually(t, 20*time.Second, check)
+	testkit.Eventually(t, time.Minute, check)
 }

@@ -173,11 +173,14 @@ func (sh *shard) untilFits(ctx context.Context) {
 			_, err = sh.check(ctx, ledger)
 		}
 		var stop *StopError
-		switch {
-		case err == nil, errors.Is(err, errReload):
-			return
-		case errors.As(err, &stop):
+		if errors.As(err, &stop) {
+			if now, again := sh.ledger(ctx); again == nil && now.Batch != ledger.Batch {
+				return // somebody works on it
+			}
 			sh.enter(ctx, ShardStopped, err)
+		}
+		if err == nil || errors.Is(err, errReload) {
+			return
 		}
 	}
 }

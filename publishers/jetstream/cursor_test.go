@@ -1,0 +1,39 @@
+package jetstream
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/millbridge/millbridge/internal/testkit"
+)
+
+func TestReadCursor_without_stream_or_cursor(t *testing.T) {
+	t.Parallel()
+	b := openBroker(t)
+	if c, err := readCursor(t.Context(), b.nc, "MB_JOBS", cursorSubject, time.Second); err != nil || c.Seq != 0 {
+		t.Errorf("no cursor: %+v, %v", c, err)
+	}
+	if _, err := readCursor(t.Context(), b.nc, "NONE", cursorSubject, time.Second); codeOf(err) != codeNoStream || !strings.Contains(err.Error(), cursorSubject) {
+		t.Errorf("no stream: %v", err)
+	}
+	w := openWriter(t, b.nc, time.Second)
+	if _, err := write(t, w, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readCursor(t.Context(), b.nc, "MB_JOBS", cursorSubject, time.Second); err == nil || !strings.Contains(err.Error(), "decode cursor") {
+		t.Errorf("a cursor that is none: %v", err)
+	}
+	plain, err := nats.Connect(testkit.NATS(t, func(o *server.Options) { o.JetStream = false }).URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plain.Close()
+	if _, err := readCursor(t.Context(), plain, "MB_JOBS", cursorSubject, time.Second); !errors.Is(err, errNoResponders) {
+		t.Errorf("no JetStream: %v", err)
+	}
+}

@@ -1,0 +1,163 @@
+package jetstream
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/millbridge/millbridge/schema"
+)
+
+func TestRepair_stream_recreated(t *testing.T) {
+	t.Parallel()
+	databases(t, func(t *testing.T, open func(testing.TB) *database) {
+		for name, recreate := range map[string]func(t *testing.T, b *broker){
+			"missing": func(*testing.T, *broker) {},
+			"empty": func(t *testing.T, b *broker) {
+				if err := EnsureStreams(t.Context(), b.js, StreamsConfig{}); err != nil {
+					t.Fatal(err)
+				}
+			},
+			"with new messages": func(t *testing.T, b *broker) {
+				if err := EnsureStreams(t.Context(), b.js, StreamsConfig{}); err != nil {
+					t.Fatal(err)
+				}
+				for range 4 {
+					if _, err := b.js.Publish(t.Context(), "mb.jobs.shop.foreign", nil); err != nil {
+						t.Fatal(err)
+					}
+				}
+			},
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				db, b := open(t), openBroker(t)
+				key := schema.WithOrderingKey("one")
+				db.mustPublish(t, jobs(0, 10, key)...)
+				drain(t, newForwarder(t, db, b.nc, quick(t)))
+				more := jobs(10, 10, key)
+				db.mustPublish(t, more...)
+				former := takeHand(t, db, b, more[0], faults{}).take().send(1)
+				held := former.m.seq
+				if err := former.removeNamed(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if err := b.js.DeleteStream(t.Context(), "MB_JOBS"); err != nil {
+					t.Fatal(err)
+				}
+				recreate(t, b)
+				r := newRepairer(t, db, b)
+				wantPlan(t, plan(t, r, RepairOptions{Ambiguous: Resend}), false, "--stream-recreated")
+				p := plan(t, r, RepairOptions{Ambiguous: Resend, StreamRecreated: true})
+				wantPlan(t, p, true, "of the 11 messages it had sent", "9 waiting rows may have been sent")
+				if name == "with new messages" {
+					wantPlan(t, p, true, "holds 4 messages, which are deleted")
+				}
+				apply(t, r, p)
+				s, err := b.js.Stream(t.Context(), "MB_JOBS")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if first := s.CachedInfo().State.FirstSeq; first <= held {
+					t.Errorf("sequences begin at %d, the former owner expects %d", first, held)
+				}
+				// However long the new stream lives, the former owner's fence never fits.
+				if err := former.commit(t.Context(), former.stageRows(3)); codeOf(err) != codeWrongSequence {
+					t.Errorf("the former owner's batch: %v, want code %d", err, codeWrongSequence)
+				}
+				drain(t, newForwarder(t, anyone{db}, b.nc, quick(t)))
+				wantStored(t, b, "MB_JOBS", more[1:])
+				if err := checkGuard(t.Context(), b.js, schema.Subjects{}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	})
+}
+
+// A stream that others have begun to use again is not emptied.
+func TestRepair_recreated_stream_with_another_outbox(t *testing.T) {
+	t.Parallel()
+	db, other, b := openSQLite(t), openSQLite(t), openBroker(t)
+	db.mustPublish(t, jobs(0, 10)...)
+	drain(t, newForwarder(t, db, b.nc, quick(t)))
+	if err := b.js.DeleteStream(t.Context(), "MB_JOBS"); err != nil {
+		t.Fatal(err)
+	}
+	if err := EnsureStreams(t.Context(), b.js, StreamsConfig{}); err != nil {
+		t.Fatal(err)
+	}
+	other.mustPublish(t, jobs(0, 1)...)
+	drain(t, newForwarder(t, other, b.nc, quick(t)))
+	info, err := other.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantPlan(t, plan(t, newRepairer(t, db, b), RepairOptions{StreamRecreated: true, Ambiguous: Resend}), false, "other outboxes already use it", info.ID)
+}
+
+// Purging a stream without a subject takes its cursors along.
+func TestRepair_purged_stream(t *testing.T) {
+	t.Parallel()
+	databases(t, func(t *testing.T, open func(testing.TB) *database) {
+		db, b := open(t), openBroker(t)
+		key := schema.WithOrderingKey("one")
+		db.mustPublish(t, jobs(0, 10, key)...)
+		drain(t, newForwarder(t, db, b.nc, quick(t)))
+		s, err := b.js.Stream(t.Context(), "MB_JOBS")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Purge(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		// A running forwarder notices, and goes on when the repair is done.
+		f := newForwarder(t, db, b.Conn(t), quick(t))
+		start(t, f)
+		eventually(t, func() error {
+			for _, s := range f.Status() {
+				if s.Stop == StopStreamLost {
+					return nil
+				}
+			}
+			return fmt.Errorf("status is %+v", f.Status())
+		})
+		more := jobs(10, 5, key)
+		db.mustPublish(t, more...)
+		r := newRepairer(t, db, b)
+		p := plan(t, r, RepairOptions{StreamRecreated: true, Ambiguous: Resend})
+		wantPlan(t, p, true)
+		begin := time.Now()
+		apply(t, r, p)
+		wantSent(t, f, 5)
+		if d := time.Since(begin); d > recheckEvery {
+			t.Errorf("it went on after %v, want at once", d)
+		}
+		wantStored(t, b, "MB_JOBS", more)
+	})
+}
+
+// A shard that moves between two looks is not taken for one that stands still.
+func TestRepair_sees_no_stop_where_there_is_none(t *testing.T) {
+	t.Parallel()
+	databases(t, func(t *testing.T, open func(testing.TB) *database) {
+		db, b := open(t), openBroker(t)
+		cfg := quick(t)
+		cfg.BatchRows = 10
+		f := newForwarder(t, db, b.Conn(t), cfg)
+		start(t, f)
+		r := newRepairer(t, db, b)
+		looks := 0
+		for i := range 15 {
+			db.mustPublish(t, jobs(i, 30, schema.WithOrderingKey("one"))...)
+			for range 3 {
+				stops, err := r.Stops(t.Context())
+				if err != nil || len(stops) > 0 {
+					t.Fatalf("after %d looks: %v, %v", looks, stops, err)
+				}
+				looks++
+			}
+		}
+		wantSent(t, f, 450)
+	})
+}
