@@ -21,14 +21,24 @@ import (
 // bridge runs a bridge with these targets until the test ends.
 func (w *world) bridge(t *testing.T, log *slog.Logger, targets ...handlers.Target) {
 	t.Helper()
-	b, err := router.Open(t.Context(), router.Config{Store: w.store, Conn: w.js.Conn(), Logger: log})
+	w.logger = log
+	w.bridgeWith(t, func(b *router.Bridge) error {
+		var errs []error
+		for _, target := range targets {
+			errs = append(errs, b.Target(target))
+		}
+		return errors.Join(errs...)
+	})
+}
+
+func (w *world) bridgeWith(t *testing.T, add func(b *router.Bridge) error) {
+	t.Helper()
+	b, err := router.Open(t.Context(), router.Config{Store: w.store, Conn: w.js.Conn(), Logger: w.logger})
+	if err == nil {
+		err = add(b)
+	}
 	if err != nil {
 		t.Fatal(err)
-	}
-	for _, target := range targets {
-		if err := b.Target(target); err != nil {
-			t.Fatal(err)
-		}
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

@@ -43,7 +43,7 @@ func (f *faulty) Handle(ctx context.Context, env schema.Envelope) error {
 func (f *faulty) repair(but ...string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.works, f.tries = true, map[string]int{}
+	f.works, f.tries, f.stub = true, map[string]int{}, map[string]bool{}
 	for _, key := range but {
 		f.stub[key] = true
 	}

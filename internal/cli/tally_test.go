@@ -1,13 +1,19 @@
 package cli_test
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
+	"github.com/nats-io/nats.go"
 	natsjs "github.com/nats-io/nats.go/jetstream"
 
+	"github.com/millbridge/millbridge/handlers"
 	"github.com/millbridge/millbridge/internal/deadletters"
 	"github.com/millbridge/millbridge/internal/ops"
+	"github.com/millbridge/millbridge/internal/testkit"
+	"github.com/millbridge/millbridge/router"
 	"github.com/millbridge/millbridge/schema"
 )
 
@@ -135,5 +141,56 @@ func TestTally_counts_lives_of_replayed_messages(t *testing.T) {
 		if _, bad := differing(t, w); len(bad) != 1 {
 			t.Errorf("a mark is gone: %q", bad)
 		}
+	})
+}
+
+// TestTally_with_everything_that_can_happen uses a real bridge: letters of a target and of a subscription, replays that
+// succeed and that fail again, a key used twice for different content, a foreign message.
+func TestTally_with_everything_that_can_happen(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		crm, audit := newFaulty(), newFaulty()
+		w.bridgeWith(t, func(b *router.Bridge) error {
+			return errors.Join(
+				b.Target(handlers.Target{Name: "crm", Handler: crm, Policy: quick(2)}),
+				b.Subscribe(handlers.Subscription{Name: "audit", Events: []string{"order.*"}, Handler: audit, Policy: quick(2), From: handlers.FromAll}))
+		})
+		for i := range 4 {
+			w.must(t, "publish", "job", "crm", "x", "--key", fmt.Sprint("job-", i))
+			w.must(t, "publish", "event", "order.placed", "--key", fmt.Sprint("event-", i))
+		}
+		foreign := nats.NewMsg("mb.jobs.crm.x")
+		foreign.Header.Set("mb-version", "99")
+		if _, err := w.js.PublishMsg(t.Context(), foreign); err != nil {
+			t.Fatal(err)
+		}
+		w.given(t, 9)
+		w.balanced(t, ops.Dead{Letters: 9})
+
+		crm.repair("job-3")
+		audit.repair("event-3")
+		r := w.run(t, "poison", "replay", "--all", "--yes")
+		if r.code != 1 || !strings.Contains(r.stderr, "1 of 9 messages failed") {
+			t.Errorf("the foreign message cannot be replayed: %s", r)
+		}
+		w.given(t, 3) // that one, and those that died again
+		w.balanced(t, ops.Dead{Letters: 3, Replayed: 8})
+
+		crm.repair()
+		w.must(t, "poison", "drop", "--target", "audit")
+		w.must(t, "poison", "replay", "--target", "crm", "--name", "x", "--error", "out of order")
+		w.given(t, 1)
+		w.balanced(t, ops.Dead{Letters: 1, Replayed: 9, Dropped: 1})
+	})
+}
+
+// balanced waits until the tally balances and says this of dead letters.
+func (w *world) balanced(t *testing.T, dead ops.Dead) {
+	t.Helper()
+	testkit.Eventually(t, testTimeout, func() error {
+		tally, bad := differing(t, w)
+		if !tally.Balanced || tally.Dead != dead {
+			return fmt.Errorf("%q in %+v, want %+v", bad, tally, dead)
+		}
+		return nil
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -34,6 +35,7 @@ type world struct {
 	subjects schema.Subjects
 	pool     *pgxpool.Pool // one of the two
 	db       *sql.DB
+	logger   *slog.Logger // of bridges; nil logs nothing
 }
 
 type store interface {

@@ -79,6 +79,7 @@ type letter struct {
 	replay    int
 	cause     schema.Cause
 	tombstone string
+	source    string // outbox it came from; empty for marks and messages of others
 }
 
 // scanDead calls f for each dead letter and each mark of a dead letter.
@@ -88,7 +89,7 @@ func (s *Service) scanDead(ctx context.Context, f func(letter)) error {
 		relative, _ := subjects.Relative(m.Subject())
 		d, err := schema.DecodeDeadLetter(relative, withoutBody(m.Headers()), nil)
 		if err == nil {
-			f(letter{d.Stream, d.Handler, d.ID, d.Replay, d.Cause, d.Tombstone})
+			f(letter{d.Stream, d.Handler, d.ID, d.Replay, d.Cause, d.Tombstone, nats.Header(d.Header).Get(schema.HeaderSource)})
 		}
 		return true
 	})

@@ -97,7 +97,12 @@ func (s *Service) tally(ctx context.Context) (Tally, error) {
 	if err != nil {
 		return t, err
 	}
+	info, err := s.store.Info(ctx)
+	if err != nil {
+		return t, err
+	}
 	b := newBooks(counts, consumers, backlogs)
+	b.source = schema.SourceOf(info.ID)
 	if err := s.scanDead(ctx, func(l letter) { t.Dead.add(l); b.letter(l) }); err != nil {
 		return t, err
 	}
@@ -123,8 +128,9 @@ type books struct {
 	handlers     map[string]*HandlerTally
 	backlogs     []Backlog
 	storedEvents int64
-	unkeyed      int64 // letters of jobs without an inbox row of their own
-	openUnkeyed  int64 // those that wait for an operator
+	source       string // of our messages
+	unkeyed      int64  // letters of jobs without an inbox row of their own
+	openUnkeyed  int64  // those that wait for an operator
 }
 
 func newBooks(counts map[string]map[schema.InboxState]int64, consumers []Consumer, backlogs []Backlog) *books {
@@ -152,7 +158,7 @@ func (b *books) handler(name string) *HandlerTally {
 func (b *books) letter(l letter) {
 	h := b.handler(l.handler)
 	if l.cause == schema.CauseUndecodable || l.cause == schema.CauseKeyReused {
-		if l.stream == schema.Jobs {
+		if l.stream == schema.Jobs && l.source == b.source {
 			b.unkeyed++
 		}
 		if l.tombstone == "" {
