@@ -203,10 +203,13 @@ func (b *bench) eventually(check func() error) {
 // box is the box of dead letters.
 func (b *bench) box() *deadletters.Box { return deadletters.New(b.js, b.subjects, 0) }
 
+// listAll selects all letters, tombstones included.
+var listAll = deadletters.Filter{Tombstones: true, Limit: 10_000}
+
 // letters returns all letters, tombstones included.
 func (b *bench) letters() []deadletters.Letter {
 	b.Helper()
-	letters, _, err := b.box().List(b.Context(), deadletters.Filter{Tombstones: true, Limit: 10_000})
+	letters, _, err := b.box().List(b.Context(), listAll)
 	if err != nil {
 		b.Fatal(err)
 	}
