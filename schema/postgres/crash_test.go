@@ -193,3 +193,13 @@ func TestReader_gives_up_waiting_for_the_disk(t *testing.T) {
 		t.Errorf("%d rows, %v; want it to end with its context", len(rows), err)
 	}
 }
+
+// Behind a pooler a crash need not cut the reader's connection. The log grows again beyond the place waited for, but
+// the rows may be gone.
+func TestReader_waits_in_one_epoch_only(t *testing.T) {
+	t.Parallel()
+	s, _ := setup(t)
+	if same, err := s.AwaitFlush(t.Context(), "before the crash", 1); same || err != nil {
+		t.Errorf("the same epoch: %v, %v; want another", same, err)
+	}
+}

@@ -296,7 +296,13 @@ func TestReader_waits_for_a_number_without_a_row(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for name, opts := range map[string][]schema.Option{"plain": nil, "keyed": {schema.WithKey("k")}} {
+	tx := begin(t, pool, pgx.ReadCommitted) // otherwise the sequence itself would see to a transaction id
+	publish(t, s, tx, job("first"))
+	commit(t, tx)
+	if _, err := pool.Exec(t.Context(), `DELETE FROM millbridge.outbox`); err != nil {
+		t.Fatal(err)
+	}
+	for name, opts := range map[string][]schema.Option{"plain": nil, "past": {schema.WithDueAt(time.Now().Add(-time.Hour))}} {
 		e := schema.NewJob("crm", "slow", nil, append(opts, schema.WithID(name))...)
 		var err error
 		var wg sync.WaitGroup

@@ -12,6 +12,10 @@ func (s *Store) Unit(ctx context.Context, fn func(schema.Unit) error) error {
 	return s.InTx(ctx, func(tx pgx.Tx) error { return fn(unit{s, tx}) })
 }
 
+// MaxUnits returns how many units may stay open at the same time, as those of handlers do while they run, and still
+// leave a connection of the pool to everything else.
+func (s *Store) MaxUnits() int { return int(s.pool.Config().MaxConns) - 1 }
+
 type unit struct {
 	s  *Store
 	tx pgx.Tx
