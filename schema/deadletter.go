@@ -106,7 +106,14 @@ func (d DeadLetter) story() map[string][]string {
 		set(headerDeadTomb, d.Tombstone)
 	}
 	if d.Stack != "" {
-		set(headerDeadStack, percentEncode(d.Stack[:min(len(d.Stack), maxStack)], unsafeInCloudEvents))
+		stack := percentEncode(d.Stack[:min(len(d.Stack), maxStack)], unsafeInCloudEvents)
+		if len(stack) > maxStack {
+			stack = stack[:maxStack]
+			if i := strings.LastIndexByte(stack, '%'); i > len(stack)-3 { // half a code
+				stack = stack[:i]
+			}
+		}
+		set(headerDeadStack, stack)
 	}
 	return h
 }

@@ -2,6 +2,7 @@ package schema_test
 
 import (
 	"encoding/json"
+	"iter"
 	"reflect"
 	"strings"
 	"testing"
@@ -65,6 +66,22 @@ func TestWithMetadata_adds(t *testing.T) {
 	}
 }
 
+// borders gives triples that are the same text when they are joined, with the borders moved.
+func borders() iter.Seq[[3]string] {
+	parts := []string{"", "x", "xx", "xxx"}
+	return func(yield func([3]string) bool) {
+		for _, a := range parts {
+			for _, b := range parts {
+				for _, c := range parts {
+					if !yield([3]string{a, b, c}) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
 // No two different (tenant, kind, target or name, key) may share a hash, wherever the borders between the fields are.
 func TestKeyHash_tells_all_keys_apart(t *testing.T) {
 	t.Parallel()
@@ -94,6 +111,14 @@ func TestKeyHash_tells_all_keys_apart(t *testing.T) {
 			t.Fatalf("bodies %+v and %+v: equal hashes is %v", b1, b2, e1.BodyHash() == e2.BodyHash())
 		}
 	})
+	seen := make(map[[32]byte]key)
+	for k := range borders() {
+		e := schema.Envelope{ID: "id", Kind: schema.KindJob, Tenant: k[0], Target: k[1], Key: k[2] + "x"}
+		if other, ok := seen[e.KeyHash()]; ok {
+			t.Errorf("%q and %+v have one hash", k, other)
+		}
+		seen[e.KeyHash()] = key{k[0], "job", k[1], k[2]}
+	}
 	e := job(schema.WithID("x"), schema.WithKey("k"))
 	for name, change := range map[string]func(*schema.Envelope){
 		"payload":      func(e *schema.Envelope) { e.Payload = []byte("x") },
@@ -120,6 +145,14 @@ func TestInboxKey_hash_tells_all_keys_apart(t *testing.T) {
 			t.Fatalf("%+v and %+v", a, b)
 		}
 	})
+	seen := make(map[[32]byte]schema.InboxKey)
+	for k := range borders() {
+		key := schema.InboxKey{Handler: "h", Source: k[0], Tenant: k[1], Key: k[2]}
+		if other, ok := seen[key.Hash()]; ok {
+			t.Errorf("%+v and %+v have one hash", key, other)
+		}
+		seen[key.Hash()] = key
+	}
 }
 
 func TestSlot_follows_the_ordering_key(t *testing.T) {

@@ -67,7 +67,9 @@ func (r *Repairer) askRecreated(p *Plan, name string) {
 
 // createStream creates a missing stream with sequences from first on.
 func (r *Repairer) createStream(ctx context.Context, stream schema.Stream, first uint64) error {
-	for _, cfg := range wantedStreams(r.new) {
+	streams := r.new
+	streams.maxPayload = r.js.Conn().MaxPayload()
+	for _, cfg := range wantedStreams(streams) {
 		if cfg.Name == r.cfg.Subjects.StreamName(stream) {
 			cfg.FirstSeq = first
 			if _, err := r.js.CreateStream(ctx, cfg); err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -36,7 +37,12 @@ type StreamsConfig struct {
 	// MaxBytes limits each new stream; a full stream makes rows wait in the outbox. 0 means no limit.
 	MaxBytes int64
 	Logger   *slog.Logger // nil logs nothing
+
+	maxPayload int64 // of the server; 0 if unknown
 }
+
+// letterRoom is what a message gains when it becomes a dead letter, which must not be too large for the server.
+const letterRoom = 32 << 10
 
 // EnsureStreams creates the streams JOBS, EVENTS and DEAD and the cursor guard where they are missing, and checks what
 // is there, as the server reports it. It switches on features that an existing stream lacks and that change nothing
@@ -52,6 +58,7 @@ func EnsureStreams(ctx context.Context, js jetstream.JetStream, cfg StreamsConfi
 	if err := checkServer(ctx, js); err != nil {
 		return fmt.Errorf("ensure streams: %w", err)
 	}
+	cfg.maxPayload = js.Conn().MaxPayload()
 	var errs []error
 	for _, want := range wantedStreams(cfg) {
 		if err := ensureStream(ctx, js, want, cfg); err != nil {
@@ -117,9 +124,13 @@ func wantedStreams(cfg StreamsConfig) []jetstream.StreamConfig {
 		}
 	}
 	jobs := base(s.StreamName(schema.Jobs), "Millbridge jobs and replays", "jobs.>", "replay.>", "cursor.jobs.>")
+	if most := cfg.maxPayload - letterRoom; most > letterRoom {
+		jobs.MaxMsgSize = int32(min(most, math.MaxInt32))
+	}
 	jobs.Retention, jobs.AllowAtomicPublish = jetstream.WorkQueuePolicy, true
 
 	events := base(s.StreamName(schema.Events), "Millbridge events", "events.>", "cursor.events.>")
+	events.MaxMsgSize = jobs.MaxMsgSize
 	events.Retention, events.AllowAtomicPublish, events.AllowMsgTTL = jetstream.LimitsPolicy, true, true
 
 	dead := base(s.DeadStreamName(), "Millbridge dead letters", "dead.>")

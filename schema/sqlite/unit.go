@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"math"
 	"sync"
 
 	"github.com/millbridge/millbridge/schema"
@@ -21,6 +22,10 @@ func (s *Store) Unit(ctx context.Context, f func(schema.Unit) error) error {
 	}
 	return u.commit()
 }
+
+// MaxUnits returns how many units may stay open at the same time: any number. A unit holds nothing until it writes, and
+// from then on is the only one that does.
+func (s *Store) MaxUnits() int { return math.MaxInt }
 
 type unit struct {
 	store *Store

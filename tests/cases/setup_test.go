@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 
 	"github.com/millbridge/millbridge/handlers"
@@ -37,6 +38,9 @@ type world struct {
 	rows    func() ([]schema.Row, error) // outbox
 	parked  func() ([]schema.ParkedRow, error)
 	dsn     string
+	pg      *pgxpool.Pool // nil on SQLite
+	write   *sql.DB       // nil on PostgreSQL, as is read
+	read    *sql.DB
 	nats    *testkit.Server
 	conn    *nats.Conn
 	letters *deadletters.Box
@@ -46,27 +50,38 @@ type world struct {
 func everywhere(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
 	t.Parallel()
-	for name, open := range map[string]func(*testing.T, *world){"postgres": openPostgres, "sqlite": openSQLite} {
+	for name, open := range map[string]func(*testing.T) *world{"postgres": onPostgres, "sqlite": onSQLite} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := &world{nats: testkit.NATS(t)}
-			open(t, w)
-			w.conn = w.nats.Conn(t)
-			w.letters = deadletters.New(testkit.JetStream(t, w.conn), schema.Subjects{}, 0)
-			test(t, w)
+			test(t, open(t))
 		})
 	}
 }
 
-func openPostgres(t *testing.T, w *world) {
-	pool := testkit.Postgres(t)
+// connect adds what all worlds have.
+func (w *world) connect(t *testing.T) *world {
+	t.Helper()
+	w.nats = testkit.NATS(t)
+	w.conn = w.nats.Conn(t)
+	w.letters = deadletters.New(testkit.JetStream(t, w.conn), schema.Subjects{}, 0)
+	return w
+}
+
+func onPostgres(t *testing.T) *world {
+	t.Helper()
+	return onPool(t, testkit.Postgres(t))
+}
+
+// onPool is onPostgres with the pool that the service and its bridge share.
+func onPool(t *testing.T, pool *pgxpool.Pool) *world {
+	t.Helper()
 	s := postgres.New(pool, postgres.Options{Logger: testkit.Logger(t)})
 	t.Cleanup(s.Close)
 	if _, err := pool.Exec(t.Context(), `CREATE TABLE orders (name text)`); err != nil {
 		t.Fatal(err)
 	}
 	outbox := publishers.NewOutbox(s, publishers.Config{})
-	w.store, w.dsn = s, testkit.PostgresURL(pool)
+	w := &world{store: s, dsn: testkit.PostgresURL(pool), pg: pool}
 	w.inTx = func(fn func(u unit) error) error {
 		return s.InTx(t.Context(), func(tx pgx.Tx) error {
 			return fn(unit{
@@ -88,9 +103,11 @@ func openPostgres(t *testing.T, w *world) {
 	}
 	w.rows = func() ([]schema.Row, error) { return s.ListOutbox(t.Context(), schema.RowFilter{Limit: 1000}) }
 	w.parked = func() ([]schema.ParkedRow, error) { return s.ListParked(t.Context(), schema.RowFilter{}) }
+	return w.connect(t)
 }
 
-func openSQLite(t *testing.T, w *world) {
+func onSQLite(t *testing.T) *world {
+	t.Helper()
 	write, read := testkit.SQLite(t)
 	s := sqlite.New(write, read, sqlite.Options{Logger: testkit.Logger(t)})
 	t.Cleanup(s.Close)
@@ -101,7 +118,7 @@ func openSQLite(t *testing.T, w *world) {
 		t.Fatal(err)
 	}
 	outbox := publishers.NewOutbox(s, publishers.Config{})
-	w.store = s
+	w := &world{store: s, write: write, read: read}
 	w.inTx = func(fn func(u unit) error) error {
 		return s.InTx(t.Context(), func(tx *sql.Tx) error {
 			return fn(unit{
@@ -123,6 +140,7 @@ func openSQLite(t *testing.T, w *world) {
 	}
 	w.rows = func() ([]schema.Row, error) { return s.ListOutbox(t.Context(), schema.RowFilter{Limit: 1000}) }
 	w.parked = func() ([]schema.ParkedRow, error) { return s.ListParked(t.Context(), schema.RowFilter{}) }
+	return w.connect(t)
 }
 
 // publish commits messages together with a business row.
@@ -173,9 +191,16 @@ func (w *world) refused(t *testing.T, env schema.Envelope) error {
 
 func (w *world) open(t *testing.T, targets ...handlers.Target) *router.Bridge {
 	t.Helper()
-	b, err := router.Open(t.Context(), router.Config{
+	return w.openWith(t, func(*router.Config) {}, targets...)
+}
+
+func (w *world) openWith(t *testing.T, edit func(*router.Config), targets ...handlers.Target) *router.Bridge {
+	t.Helper()
+	cfg := router.Config{
 		Store: w.store, Conn: w.conn, Logger: testkit.Logger(t), Heartbeat: time.Second, CloseTimeout: 10 * time.Second,
-	})
+	}
+	edit(&cfg)
+	b, err := router.Open(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
