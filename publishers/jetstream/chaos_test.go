@@ -85,11 +85,10 @@ func (r chaosReader) Read(ctx context.Context, p schema.ReadParams) ([]schema.Ro
 // reckless keeps n forwarders on the same shards without any lease, each of which crashes after a while and is
 // replaced, until ctx ends.
 type reckless struct {
-	store   Store
-	connect func() *nats.Conn
-	cut     float64
-	life    time.Duration // mean time to a crash
-	faults  faults
+	store  Store
+	url    string
+	cut    float64
+	faults faults
 
 	crashes, removalsCut, batches atomic.Int64
 }
@@ -109,19 +108,32 @@ func (r *reckless) run(ctx context.Context, t *testing.T, n int) {
 // live runs one forwarder until it crashes.
 func (r *reckless) live(ctx context.Context, t *testing.T) {
 	store := &chaosStore{Store: r.store, cut: r.cut}
-	nc := r.connect()
+	nc, err := nats.Connect(r.url, append(ConnectOptions(), nats.ReconnectWait(20*time.Millisecond), nats.ReconnectJitter(0, 0))...)
+	if err != nil {
+		t.Error(err)
+		return
+	}
 	defer nc.Close()
 	f := newForwarder(t, store, nc, ForwarderConfig{
 		Lease: time.Hour, RetryMax: 50 * time.Millisecond, PollMax: 10 * time.Millisecond, StopTimeout: time.Second,
 		AckTimeout: []time.Duration{30 * time.Millisecond, 100 * time.Millisecond, time.Second}[rand.IntN(3)],
 		faults:     r.faults,
 	})
-	life, cancel := context.WithTimeout(ctx, r.life/2+rand.N(r.life))
+	life, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	done := make(chan error, 1)
 	go func() { done <- f.Run(life) }()
-	<-life.Done()
+	enough := rand.IntN(150) // rows it sends before it crashes
+	tick := time.NewTicker(3 * time.Millisecond)
+	defer tick.Stop()
+	for life.Err() == nil && f.tally().Sent < enough {
+		select {
+		case <-life.Done():
+		case <-tick.C:
+		}
+	}
 	store.crashed.Store(true)
+	cancel()
 	nc.Close()
 	<-done
 	r.crashes.Add(1)

@@ -72,10 +72,10 @@ func (sh *shard) own(ctx context.Context, r *running, mode until) error {
 	defer r.leases.drop(token)
 
 	err = o.work(ctx, work, ledger, mode)
-	o.settle(0, errors.Is(err, schema.ErrLeaseLost))
 	if cause := context.Cause(work); err != nil && cause != nil {
 		err = cause
 	}
+	o.settle(0, errors.Is(err, schema.ErrLeaseLost))
 	if err == nil || !errors.Is(err, schema.ErrLeaseLost) {
 		o.release(ctx)
 	}

@@ -81,11 +81,17 @@ func (o *owner) feed(intake, ctx context.Context, mode until, batches chan<- *st
 			if err := o.stage(ctx, rows, batches); err != nil || mode == untilOnce {
 				return err
 			}
-		case mode != untilStopped, !o.pause(intake, ctx, idle):
+		case mode != untilStopped:
 			return nil
 		default:
 			o.works(ctx)
-			idle = min(2*idle, o.f.cfg.PollMax)
+			nudged, ok := o.wait(intake, ctx, idle)
+			if !ok {
+				return nil
+			}
+			if idle = min(2*idle, o.f.cfg.PollMax); nudged {
+				idle = o.f.cfg.PollMin // what we were nudged for may not be visible yet
+			}
 		}
 		full = len(rows) == want
 	}

@@ -50,6 +50,12 @@ func (sh *shard) nudge() {
 
 // pause waits for d, for a nudge or for the end of either context; it reports whether to go on.
 func (sh *shard) pause(intake, ctx context.Context, d time.Duration) bool {
+	_, ok := sh.wait(intake, ctx, d)
+	return ok
+}
+
+// wait is pause that tells a nudge from the end of d.
+func (sh *shard) wait(intake, ctx context.Context, d time.Duration) (nudged, ok bool) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -57,8 +63,9 @@ func (sh *shard) pause(intake, ctx context.Context, d time.Duration) bool {
 	case <-ctx.Done():
 	case <-timer.C:
 	case <-sh.nudged:
+		nudged = true
 	}
-	return intake.Err() == nil && ctx.Err() == nil
+	return nudged, intake.Err() == nil && ctx.Err() == nil
 }
 
 func (sh *shard) update(change func(s *ShardStatus)) {
@@ -161,7 +168,7 @@ func (e *standbyError) Error() string {
 
 // wait is how long to wait before the next try: the lease may end, or its owner may release it before.
 func (e *standbyError) wait(ttl time.Duration) time.Duration {
-	return min(max(e.left, 10*time.Millisecond), ttl/3, recheckEvery)
+	return min(max(e.left, 200*time.Millisecond), ttl/3, recheckEvery)
 }
 
 // untilFits returns when database and stream of a stopped shard fit each other again, or ctx ends. It takes no lease,

@@ -34,7 +34,7 @@ func stressTime(t testing.TB, short time.Duration) time.Duration {
 // A storm is what owners of the same shards go through.
 type storm struct {
 	shop     *shop
-	connect  func() *nats.Conn
+	url      string
 	replicas int
 	last     time.Duration
 	owners   int
@@ -46,13 +46,13 @@ type storm struct {
 // stress lets owners without leases fight over the shards and returns what the checker found.
 func (s *storm) stress(t *testing.T) []string {
 	t.Helper()
-	js := testkit.JetStream(t, s.connect())
+	js := testkit.JetStream(t, s.connect(t))
 	if err := EnsureStreams(t.Context(), js, StreamsConfig{Replicas: s.replicas}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), s.last)
 	defer cancel()
-	r := &reckless{store: s.shop, connect: s.connect, cut: 0.3, life: 800 * time.Millisecond, faults: s.faults}
+	r := &reckless{store: s.shop, url: s.url, cut: 0.3, faults: s.faults}
 	var group sync.WaitGroup
 	group.Go(func() { s.shop.trade(ctx, 4, 4*time.Millisecond) })
 	group.Go(func() { r.run(ctx, t, s.owners) })
@@ -76,10 +76,20 @@ func (s *storm) stress(t *testing.T) []string {
 	return s.calm(t, js, r)
 }
 
+func (s *storm) connect(t *testing.T) *nats.Conn {
+	t.Helper()
+	nc, err := nats.Connect(s.url, append(ConnectOptions(), nats.ReconnectWait(20*time.Millisecond))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	return nc
+}
+
 // calm lets one owner finish and looks at what has become of everything.
 func (s *storm) calm(t *testing.T, js natsjs.JetStream, r *reckless) []string {
 	t.Helper()
-	f := newForwarder(t, anyone{s.shop}, s.connect(), ForwarderConfig{RetryMax: 200 * time.Millisecond, Logger: testkit.Logger(t)})
+	f := newForwarder(t, anyone{s.shop}, s.connect(t), ForwarderConfig{RetryMax: 200 * time.Millisecond, Logger: testkit.Logger(t)})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	tally, err := f.Drain(ctx)
@@ -116,7 +126,7 @@ func report(t *testing.T, found []string) {
 func TestStress_postgres_cluster(t *testing.T) {
 	t.Parallel()
 	cluster := testkit.Cluster(t, 3)
-	s := &storm{shop: openShop(t), connect: func() *nats.Conn { return cluster.Conn(t) }, replicas: 3, last: stressTime(t, 6*time.Second), owners: 2}
+	s := &storm{shop: openShop(t), url: cluster.URL(), replicas: 3, last: stressTime(t, 6*time.Second), owners: 2}
 	steps := 0
 	s.weather = func(i int) {
 		if i%3 == 0 && cluster.StepDown([]string{"MB_JOBS", "MB_EVENTS"}[i/3%2]) == nil {
@@ -131,7 +141,7 @@ func TestStress_postgres_cluster(t *testing.T) {
 func TestStress_postgres_cluster_loses_servers(t *testing.T) {
 	t.Parallel()
 	cluster := testkit.Cluster(t, 3)
-	s := &storm{shop: openShop(t), connect: func() *nats.Conn { return cluster.Conn(t) }, replicas: 3, last: stressTime(t, 8*time.Second), owners: 2}
+	s := &storm{shop: openShop(t), url: cluster.URL(), replicas: 3, last: stressTime(t, 8*time.Second), owners: 2}
 	down := -1
 	s.weather = func(i int) {
 		switch i % 14 {
@@ -154,7 +164,7 @@ func TestStress_postgres_cluster_loses_servers(t *testing.T) {
 func TestStress_sqlite_single_server(t *testing.T) {
 	t.Parallel()
 	b := testkit.NATS(t)
-	s := &storm{shop: openSQLiteShop(t), connect: func() *nats.Conn { return b.Conn(t) }, replicas: 1, last: stressTime(t, 4*time.Second), owners: 3}
+	s := &storm{shop: openSQLiteShop(t), url: b.URL(), replicas: 1, last: stressTime(t, 4*time.Second), owners: 3}
 	s.weather = func(i int) {
 		if i%10 == 5 {
 			b.Restart()
@@ -171,7 +181,7 @@ func TestStress_cursors_are_lost_and_repaired(t *testing.T) {
 			t.Parallel()
 			b := testkit.NATS(t)
 			js := b.JetStream(t)
-			s := &storm{shop: open(t), connect: func() *nats.Conn { return b.Conn(t) }, replicas: 1, last: stressTime(t, 6*time.Second) / 3, owners: 2}
+			s := &storm{shop: open(t), url: b.URL(), replicas: 1, last: stressTime(t, 6*time.Second) / 3, owners: 2}
 			for range 3 {
 				report(t, s.stress(t))
 				for _, name := range []string{"MB_JOBS", "MB_EVENTS"} {
@@ -208,9 +218,9 @@ func TestStress_notices_broken_rules(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := testkit.NATS(t)
-			s := &storm{shop: openShop(t), connect: func() *nats.Conn { return b.Conn(t) }, replicas: 1, last: 3 * time.Second, owners: 2}
+			s := &storm{shop: openShop(t), url: b.URL(), replicas: 1, last: 3 * time.Second, owners: 2}
 			broken(s)
-			for range 3 {
+			for range 8 {
 				if len(s.stress(t)) > 0 {
 					return
 				}
