@@ -23,8 +23,8 @@ func (c *Config) check() []error {
 	if u := c.Database.URL.Reveal(); u != "" && !looksLikePostgres(u) {
 		bad("database.url", "is not an address such as postgres://user@host:5432/database")
 	}
-	if c.Database.MaxConnections < 0 {
-		bad("database.max_connections", "must not be negative")
+	if n := c.Database.MaxConnections; n < 0 || n > 10000 {
+		bad("database.max_connections", "must be between 0 and 10000")
 	}
 	switch {
 	case c.Database.URL == "" && len(c.NATS.URLs) > 0:

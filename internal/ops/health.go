@@ -13,6 +13,8 @@ import (
 const (
 	// quiet is how long a consumer with messages may do nothing before nobody is thought to be there: two heartbeats.
 	quiet = 10 * time.Second
+	// busy is the same for one that has messages out: all its handlers may be at work, and then it asks for no more.
+	busy = 45 * time.Second
 	// overdue is how old a row may get in the outbox before something is thought to be wrong.
 	overdue = time.Minute
 )
@@ -51,8 +53,11 @@ func (s *Service) judge(st *Status, now time.Time) {
 		}
 	}
 	for _, c := range st.Consumers {
-		left := c.Waiting + uint64(c.InFlight)
-		if left > 0 && !c.Pulling && now.Sub(c.LastActive) > quiet {
+		left, patience := c.Waiting, quiet
+		if c.InFlight > 0 {
+			left, patience = left+uint64(c.InFlight), busy
+		}
+		if left > 0 && !c.Pulling && now.Sub(c.LastActive) > patience {
 			reason("not consuming: nobody has asked for messages of %s since %s, waiting: %d", c.Name, c.LastActive.UTC().Format(time.RFC3339), left)
 		}
 	}

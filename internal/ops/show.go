@@ -125,7 +125,11 @@ func (s *Service) showStreams(ctx context.Context, f *Found) {
 		}
 	}
 	look("dead letters", func(ctx context.Context) error { return s.showDead(ctx, f) })
-	for _, filter := range []string{"jobs.>", "replay.>"} {
+	filters := []string{"jobs.>", "replay.>"}
+	if f.Message != nil && f.Message.Kind == string(schema.KindEvent) {
+		filters = filters[1:]
+	}
+	for _, filter := range filters {
 		look("the stream of jobs", func(ctx context.Context) error {
 			return s.walk(ctx, s.cfg.Subjects.StreamName(schema.Jobs), s.cfg.Subjects.Full(filter), func(m *natsjs.RawStreamMsg) bool {
 				s.showMessage(f, schema.Jobs, m)
@@ -133,7 +137,9 @@ func (s *Service) showStreams(ctx context.Context, f *Found) {
 			})
 		})
 	}
-	look("the stream of events", func(ctx context.Context) error { return s.showEvents(ctx, f) })
+	if f.Message == nil || f.Message.Kind != string(schema.KindJob) {
+		look("the stream of events", func(ctx context.Context) error { return s.showEvents(ctx, f) })
+	}
 }
 
 func (s *Service) showMessage(f *Found, role schema.Stream, m *natsjs.RawStreamMsg) {

@@ -2,6 +2,7 @@ package ops
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -121,7 +122,9 @@ func (s *Service) database(ctx context.Context, d *Database) error {
 		return err
 	}
 	d.Reachable = true
-	if err := s.store.Check(ctx); err != nil {
+	if err := s.store.Check(ctx); errors.Is(err, schema.ErrNotMigrated) {
+		return fmt.Errorf("%w; run `millbridge migrate up`", err)
+	} else if err != nil {
 		return err
 	}
 	info, err := s.store.Info(ctx)

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/millbridge/millbridge/schema"
 )
@@ -56,13 +57,26 @@ type Check struct {
 	OK    bool   `json:"ok"`
 }
 
-// Tally reads everything back and compares.
+// Tally reads everything back and compares. What it reads is not of one moment: a difference counts when it is there
+// again a little later.
 func (s *Service) Tally(ctx context.Context) (Tally, error) {
-	t, err := s.tally(ctx)
-	if err != nil {
-		return t, fmt.Errorf("tally: %w", err)
+	const looks, pause = 5, 50 * time.Millisecond
+	var before Tally
+	for look := 1; ; look++ {
+		t, err := s.tally(ctx)
+		if err != nil {
+			return t, fmt.Errorf("tally: %w", err)
+		}
+		if !t.Settled || t.Balanced || look == looks || slices.Equal(t.Checks, before.Checks) {
+			return t, nil
+		}
+		before = t
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return t, fmt.Errorf("tally: %w", ctx.Err())
+		}
 	}
-	return t, nil
 }
 
 func (s *Service) tally(ctx context.Context) (Tally, error) {
