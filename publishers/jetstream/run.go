@@ -66,8 +66,9 @@ func (f *Forwarder) Run(outer context.Context) error {
 		return fmt.Errorf("run forwarder: %w", err)
 	}
 	defer end()
-	closed := f.nc.StatusChanged(nats.CLOSED)
+	closed, connected := f.nc.StatusChanged(nats.CLOSED), f.nc.StatusChanged(nats.CONNECTED)
 	defer f.nc.RemoveStatusListener(closed)
+	defer f.nc.RemoveStatusListener(connected)
 	nudges, err := f.nc.Subscribe(NudgeSubject(f.cfg.Subjects), func(*nats.Msg) { f.Nudge() })
 	if err != nil {
 		return fmt.Errorf("run forwarder: subscribe to nudges: %w", err)
@@ -76,10 +77,14 @@ func (f *Forwarder) Run(outer context.Context) error {
 
 	var group sync.WaitGroup
 	group.Go(func() {
-		select {
-		case <-ctx.Done():
-		case <-closed:
-			stop(ErrConnectionClosed)
+		for ctx.Err() == nil {
+			select {
+			case <-ctx.Done():
+			case <-connected: // nudges may have been lost meanwhile
+				f.Nudge()
+			case <-closed:
+				stop(ErrConnectionClosed)
+			}
 		}
 	})
 	group.Go(func() { f.tendLoop(ctx) })
