@@ -20,11 +20,14 @@ func (b *Bridge) Run(ctx context.Context) error {
 		return fmt.Errorf("run bridge: %w", err)
 	}
 	defer leave()
+	closed := b.cfg.Conn.StatusChanged(nats.CLOSED)
+	defer b.cfg.Conn.RemoveStatusListener(closed)
+	if b.cfg.Conn.IsClosed() { // before anybody listened
+		return fmt.Errorf("run bridge: %w", jetstream.ErrConnectionClosed)
+	}
 	if err := s.start(ctx); err != nil {
 		return fmt.Errorf("run bridge: %w", err)
 	}
-	closed := b.cfg.Conn.StatusChanged(nats.CLOSED)
-	defer b.cfg.Conn.RemoveStatusListener(closed)
 
 	forwarding, stopForwarder := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopForwarder()

@@ -97,6 +97,9 @@ func TestC17_unexpected_end_is_an_error(t *testing.T) {
 			case <-time.After(patience):
 				t.Error("run goes on without a connection")
 			}
+			if err := bridge.Run(t.Context()); !errors.Is(err, jetstream.ErrConnectionClosed) {
+				t.Errorf("another run returned %v", err)
+			}
 		})
 	}
 }
