@@ -86,21 +86,19 @@ func TestConformance(t *testing.T) {
 	schematest.Run(t, opener(nil))
 }
 
-// What a pooler in transaction mode allows.
-func TestConformance_exec(t *testing.T) {
-	t.Parallel()
-	schematest.Run(t, opener(func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec }))
-}
-
-func TestConformance_simple_protocol(t *testing.T) {
-	t.Parallel()
-	schematest.Run(t, opener(func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol }))
-}
-
 func TestC05_key_scope(t *testing.T) { schematest.C05(t, opener(nil)) }
 func TestC06_key_bytes(t *testing.T) { schematest.C06(t, opener(nil)) }
 func TestC21_two_names(t *testing.T) { schematest.C21(t, opener(nil)) }
 func TestC22_payloads(t *testing.T)  { schematest.C22(t, opener(nil)) }
 func TestC30_cleanup(t *testing.T)   { schematest.C30(t, opener(nil)) }
-func TestC33_clocks(t *testing.T)    { schematest.C33(t, opener(nil)) }
 func TestC36_batches(t *testing.T)   { schematest.C36(t, opener(nil)) }
+
+// The sessions' time zones are none of our business.
+func TestC33_clocks(t *testing.T) {
+	t.Parallel()
+	for _, zone := range []string{"UTC", "Asia/Kolkata", "America/New_York"} {
+		t.Run(zone, func(t *testing.T) {
+			schematest.C33(t, opener(func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["timezone"] = zone }))
+		})
+	}
+}
