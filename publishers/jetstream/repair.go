@@ -228,6 +228,12 @@ func (r *Repairer) acquire(ctx context.Context, ref schema.ShardRef) (schema.Sha
 	return ledger, token, nil
 }
 
+func (r *Repairer) release(ctx context.Context, token string) {
+	if err := r.store.Release(context.WithoutCancel(ctx), token); err != nil {
+		r.cfg.Logger.WarnContext(ctx, "release lease; it runs out by itself", "error", err)
+	}
+}
+
 // writeCursor writes a cursor alone, in place of the one with sequence expect.
 func (r *Repairer) writeCursor(ctx context.Context, stream, subject string, c schema.Cursor, expect uint64) (uint64, error) {
 	w, err := newWriter(r.nc, r.cfg.AckTimeout, stream)

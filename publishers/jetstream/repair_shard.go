@@ -220,7 +220,7 @@ func (x *patient) apply(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = x.r.store.Release(context.WithoutCancel(ctx), token) }() // if it fails, the lease runs out
+	defer x.r.release(ctx, token)
 	now, err := readCursor(ctx, x.r.nc, x.stream, x.subject, x.r.cfg.AckTimeout)
 	if err != nil {
 		return err

@@ -186,12 +186,14 @@ func (r *Repairer) planClone(ctx context.Context, p *Plan, info schema.OutboxInf
 func (r *Repairer) newOutbox(ctx context.Context, info schema.OutboxInfo) error {
 	for _, stream := range schema.Streams {
 		for i := range info.Shards[stream] {
-			if _, _, err := r.acquire(ctx, schema.ShardRef{Stream: stream, Generation: info.Generation[stream], Shard: i}); err != nil {
+			_, token, err := r.acquire(ctx, schema.ShardRef{Stream: stream, Generation: info.Generation[stream], Shard: i})
+			if err != nil {
 				return err
 			}
+			defer r.release(ctx, token)
 		}
 	}
-	_, err := r.store.NewOutbox(ctx) // which ends the leases
+	_, err := r.store.NewOutbox(ctx)
 	return err
 }
 
@@ -201,7 +203,7 @@ func (x *patient) parkCopies(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = x.r.store.Release(context.WithoutCancel(ctx), token) }() // if it fails, the lease runs out
+	defer x.r.release(ctx, token)
 	return x.r.store.RepairShard(ctx, schema.RepairParams{
 		ShardRef: x.ledger.ShardRef, Owner: token, Park: x.park, Reason: "copied with the database: the original sends it",
 	})

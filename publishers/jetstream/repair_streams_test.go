@@ -1,6 +1,7 @@
 package jetstream
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -159,5 +160,43 @@ func TestRepair_sees_no_stop_where_there_is_none(t *testing.T) {
 			}
 		}
 		wantSent(t, f, 450)
+	})
+}
+
+func TestRepair_forgets_an_outbox(t *testing.T) {
+	t.Parallel()
+	databases(t, func(t *testing.T, open func(testing.TB) *database) {
+		db, gone, b := open(t), open(t), openBroker(t)
+		for _, d := range []*database{db, gone} {
+			d.mustPublish(t, append(jobs(0, 3), schema.NewEvent("x", 1))...)
+			drain(t, newForwarder(t, d, b.nc, quick(t)))
+		}
+		ours, err1 := db.Info(t.Context())
+		theirs, err2 := gone.Info(t.Context())
+		if err := errors.Join(err1, err2); err != nil {
+			t.Fatal(err)
+		}
+		r := newRepairer(t, db, b)
+		if _, err := r.Plan(t.Context(), RepairOptions{Forget: ours.ID}); err == nil {
+			t.Error("it would forget its own outbox")
+		}
+		if _, err := r.Plan(t.Context(), RepairOptions{Forget: ">"}); err == nil {
+			t.Error("it would forget all outboxes")
+		}
+		if p := plan(t, r, RepairOptions{Forget: "unknown"}); len(p.Lines) != 0 {
+			t.Errorf("of an unknown outbox it says %v", p.Lines)
+		}
+		p := plan(t, r, RepairOptions{Forget: theirs.ID})
+		wantPlan(t, p, true, "mb.cursor.jobs."+theirs.ID, "mb.cursor.events."+theirs.ID)
+		if err := r.Apply(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+		db.mustPublish(t, jobs(3, 3)...)
+		drain(t, newForwarder(t, db, b.nc, quick(t)))
+		if got := stored(t, b.js, "MB_JOBS"); len(got) != 9 {
+			t.Errorf("%d jobs are stored, want 9", len(got))
+		}
+		gone.mustPublish(t, jobs(3, 3)...)
+		wantStop(t, gone, b, StopStreamLost) // it comes back after all
 	})
 }
