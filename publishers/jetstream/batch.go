@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/millbridge/millbridge/schema"
 )
 
 const (
@@ -68,6 +70,13 @@ func newWriter(nc *nats.Conn, timeout time.Duration, streams ...string) (*writer
 		}
 	})
 	return w, nil
+}
+
+// maxNames is how many rows a cursor may name: what it holds of itself, and what the server takes. A name is 16 bytes of
+// id and a few of number, in base64.
+func (w *writer) maxNames() int {
+	const fixed, name = 4 << 10, 27
+	return max(1, min(schema.MaxCursorRows, int(w.nc.MaxPayload()-fixed)/name))
 }
 
 func (w *writer) close() {

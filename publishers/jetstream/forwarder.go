@@ -76,12 +76,15 @@ func (c ForwarderConfig) withDefaults() ForwarderConfig {
 // Validate reports all fields that make no sense.
 func (c ForwarderConfig) Validate() error {
 	errs := []error{c.Subjects.Validate()}
-	for name, d := range map[string]time.Duration{
-		"lease": c.Lease, "ack timeout": c.AckTimeout, "poll min": c.PollMin, "poll max": c.PollMax,
-		"retry max": c.RetryMax, "stop timeout": c.StopTimeout, "tend every": c.TendEvery,
+	for _, d := range []struct {
+		name string
+		time.Duration
+	}{
+		{"lease", c.Lease}, {"ack timeout", c.AckTimeout}, {"poll min", c.PollMin}, {"poll max", c.PollMax},
+		{"retry max", c.RetryMax}, {"stop timeout", c.StopTimeout}, {"tend every", c.TendEvery},
 	} {
-		if d < 0 {
-			errs = append(errs, fmt.Errorf("%s is %v, must not be negative", name, d))
+		if d.Duration < 0 {
+			errs = append(errs, fmt.Errorf("%s is %v, must not be negative", d.name, d.Duration))
 		}
 	}
 	if c.Lease != 0 && c.Lease < 100*time.Millisecond {

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
+
 	"github.com/millbridge/millbridge/internal/testkit"
 	"github.com/millbridge/millbridge/schema"
 )
@@ -253,4 +255,24 @@ func TestForwarder_two_processes(t *testing.T) {
 	if got := stored(t, b.js, "MB_JOBS"); len(got) != 200 {
 		t.Errorf("%d are stored, want 200", len(got))
 	}
+}
+
+// A server that takes small messages only takes smaller cursors.
+func TestForwarder_small_server(t *testing.T) {
+	t.Parallel()
+	databases(t, func(t *testing.T, open func(testing.TB) *database) {
+		srv := testkit.NATS(t, func(o *server.Options) { o.MaxPayload = 64 << 10 })
+		nc := srv.Conn(t)
+		if err := EnsureStreams(t.Context(), testkit.JetStream(t, nc), StreamsConfig{}); err != nil {
+			t.Fatal(err)
+		}
+		db := open(t)
+		if err := db.limit(t.Context(), 20_000); err != nil {
+			t.Fatal(err)
+		}
+		db.mustPublish(t, jobs(0, 6000, schema.WithOrderingKey("one"))...)
+		if tally := drain(t, newForwarder(t, db, nc, quick(t))); tally != (Tally{Claimed: 6000, Sent: 6000}) {
+			t.Errorf("tally is %+v, want all sent at their first try", tally)
+		}
+	})
 }

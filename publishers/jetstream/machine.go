@@ -78,9 +78,9 @@ func (m *machine) stored(c schema.Cursor, seq uint64) {
 	m.removed = max(m.removed, c.Removed)
 }
 
-// room tells how many more rows may be sent when staged batches of rows rows wait for their cursor; 0 until removals
-// have caught up.
-func (m *machine) room(staged, rows int) int {
+// room tells how many more rows may be sent when staged batches of rows rows wait for their cursor, and a cursor may
+// name at most so many; 0 until removals have caught up.
+func (m *machine) room(staged, rows, most int) int {
 	for _, b := range after(m.cursor.Batches, m.removed) {
 		staged++
 		rows += len(b.Rows)
@@ -88,7 +88,7 @@ func (m *machine) room(staged, rows int) int {
 	if staged >= schema.MaxCursorBatches {
 		return 0
 	}
-	return max(0, schema.MaxCursorRows-rows)
+	return max(0, most-rows)
 }
 
 // removal returns the rows that the cursor names and whose removal is not known to be durable. ok is false if there

@@ -168,7 +168,7 @@ func (w *world) step(o *modelOwner) bool {
 
 // read returns the next rows for an owner, as a reader does.
 func (w *world) read(o *modelOwner) []schema.RowName {
-	most := min(o.m.room(0, 0), 1+w.rnd.IntN(4))
+	most := min(o.m.room(0, 0, schema.MaxCursorRows), 1+w.rnd.IntN(4))
 	inFlight := make(map[int64]bool)
 	for _, n := range o.m.named() {
 		inFlight[n.Seq] = true
@@ -272,20 +272,23 @@ func TestMachine_room_ends_at_the_limits_of_a_cursor(t *testing.T) {
 	m := machine{owner: "me"}
 	m.stored(schema.Cursor{Owner: "me"}, 1)
 	for i := range schema.MaxCursorBatches {
-		if m.room(0, 0) == 0 {
+		if m.room(0, 0, schema.MaxCursorRows) == 0 {
 			t.Fatalf("no room for batch %d", i)
 		}
 		m.stored(m.next([]schema.RowName{{Seq: int64(i)}}), uint64(i)+2)
 	}
-	if got := m.room(0, 0); got != 0 {
+	if got := m.room(0, 0, schema.MaxCursorRows); got != 0 {
 		t.Errorf("room for %d rows after %d batches", got, schema.MaxCursorBatches)
 	}
 	m.removedTo(1)
-	if got, want := m.room(0, 100), schema.MaxCursorRows-schema.MaxCursorBatches+1-100; got != want {
+	if got, want := m.room(0, 100, schema.MaxCursorRows), schema.MaxCursorRows-schema.MaxCursorBatches+1-100; got != want {
 		t.Errorf("room for %d rows, want %d", got, want)
 	}
-	if got := m.room(1, 0); got != 0 {
+	if got := m.room(1, 0, schema.MaxCursorRows); got != 0 {
 		t.Errorf("room for %d rows with a batch staged", got)
+	}
+	if got := m.room(0, 0, 5); got != 0 {
+		t.Errorf("room for %d rows where the server takes five names", got)
 	}
 	if _, err := schema.DecodeCursor(m.next([]schema.RowName{{Seq: 100}}).Encode()); err != nil {
 		t.Errorf("a full cursor cannot be read: %v", err)

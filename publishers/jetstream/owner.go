@@ -112,7 +112,7 @@ func (o *owner) work(intake, ctx context.Context, ledger schema.Shard, mode unti
 			if err = o.session(intake, ctx, mode); err == nil {
 				return nil
 			}
-			err = o.recover(ctx, err)
+			err = o.findOut(ctx, err)
 		}
 		if o.progress() > before {
 			failures = 0

@@ -12,9 +12,9 @@ import (
 // again before anything is sent.
 var errCursorGone = errors.New("the stream has lost the cursor")
 
-// recover finds out what has become of the batches of a session that failed, and why it failed. Without an error the
+// findOut learns what has become of the batches of a session that failed, and why it failed. Without an error the
 // next session may start at once.
-func (o *owner) recover(ctx context.Context, failure error) error {
+func (o *owner) findOut(ctx context.Context, failure error) error {
 	if errors.Is(failure, schema.ErrLeaseLost) {
 		o.settle(0, true)
 		return errLost

@@ -159,10 +159,10 @@ func (f *Forwarder) Drain(ctx context.Context) (Tally, error) {
 	}
 	defer end()
 	var total Tally
-	if err := f.load(ctx); err != nil {
-		return total, fmt.Errorf("drain: %w", err)
-	}
 	for {
+		if err := f.load(ctx); err != nil {
+			return total, fmt.Errorf("drain: %w", err)
+		}
 		moved, err := f.tend(ctx)
 		if err != nil {
 			return total, fmt.Errorf("drain: %w", err)
@@ -170,6 +170,7 @@ func (f *Forwarder) Drain(ctx context.Context) (Tally, error) {
 		tally, err := f.pass(ctx, r, untilEmpty)
 		total.add(tally)
 		switch {
+		case errors.Is(err, errReload):
 		case err != nil:
 			return total, fmt.Errorf("drain: %w", err)
 		case ctx.Err() != nil:
@@ -221,6 +222,8 @@ func (sh *shard) once(ctx context.Context, r *running, mode until) error {
 			waited = true
 			sh.pause(ctx, ctx, standby.left+10*time.Millisecond)
 			continue
+		case errors.Is(err, errReload):
+			return err
 		case errors.As(err, &stop):
 			sh.enter(ctx, ShardStopped, err)
 			return err

@@ -132,7 +132,7 @@ func (o *owner) room(ahead bool) int {
 		}
 		rows += len(s.rows)
 	}
-	return min(o.m.room(len(o.staged), rows), o.limit.next)
+	return min(o.m.room(len(o.staged), rows, o.writer.maxNames()), o.limit.next)
 }
 
 // inFlight lists the sequences that are sent, or that the cursor names.

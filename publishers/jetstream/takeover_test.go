@@ -141,7 +141,7 @@ func TestTakeover_only_the_cursor_says_what_is_stored(t *testing.T) {
 		if codeOf(failure) != codeIncomplete {
 			t.Fatalf("commit of a forgotten batch: %v", failure)
 		}
-		_ = h.recover(t.Context(), failure)
+		_ = h.findOut(t.Context(), failure)
 		if err := h.removeNamed(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -162,7 +162,7 @@ func TestTakeover_a_former_owner_is_fenced_off(t *testing.T) {
 		if codeOf(failure) != codeWrongSequence {
 			t.Fatalf("the former owner's commit: %v, want code %d", failure, codeWrongSequence)
 		}
-		if err := first.recover(t.Context(), failure); schema.KindOf(err) != schema.NotMine {
+		if err := first.findOut(t.Context(), failure); schema.KindOf(err) != schema.NotMine {
 			t.Errorf("it goes on after that: %v", err)
 		}
 		if got := first.f.tally(); got.Claimed != 7 || got.Sent != 3 || got.Lost != 4 {
@@ -232,7 +232,7 @@ func TestTakeover_a_lost_answer(t *testing.T) {
 			}
 			return nil
 		})
-		if err := h.recover(t.Context(), failure); err != nil {
+		if err := h.findOut(t.Context(), failure); err != nil {
 			t.Errorf("recover: %v, want it to go on", err)
 		}
 		if got := h.f.tally(); got != (Tally{Claimed: 4, Sent: 4}) {
