@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -86,11 +87,20 @@ func TestPolicy(t *testing.T) {
 	if err := p.Validate(); err != nil {
 		t.Error(err)
 	}
-	bad := handlers.Policy{Retry: schema.RetryPolicy{MaxAttempts: -1, Base: -1, Factor: 1}, Timeout: -1, Concurrency: -2, Mode: 9, MaxCrashes: -3}
+	bad := handlers.Policy{Retry: schema.RetryPolicy{MaxAttempts: -1, Base: -1, Factor: 1}, Timeout: -1, Concurrency: -2, Rate: math.Inf(1), Mode: 9, MaxCrashes: -3}
 	err := bad.Validate()
-	for _, want := range []string{"max_attempts is -1", "base is -1ns", "timeout is -1ns", "concurrency is -2", "mode is unknown(9)", "max_crashes is -3"} {
+	for _, want := range []string{"max_attempts is -1", "base is -1ns", "timeout is -1ns", "concurrency is -2", "rate is +Inf", "mode is unknown(9)", "max_crashes is -3"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v lacks %q", err, want)
+		}
+	}
+}
+
+func TestPolicy_rate(t *testing.T) {
+	t.Parallel()
+	for rate, ok := range map[float64]bool{0: true, 0.5: true, 1e6: true, -1: false, math.Inf(1): false, math.NaN(): false} {
+		if err := (handlers.Policy{Rate: rate}).Validate(); (err == nil) != ok {
+			t.Errorf("rate %v: %v", rate, err)
 		}
 	}
 }

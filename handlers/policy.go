@@ -3,6 +3,7 @@ package handlers
 import (
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/millbridge/millbridge/schema"
@@ -43,6 +44,8 @@ type Policy struct {
 	Timeout time.Duration `yaml:"timeout" json:"timeout"`
 	// Concurrency is how many handlers run at the same time in one process; 0 means [DefaultConcurrency].
 	Concurrency int `yaml:"concurrency" json:"concurrency"`
+	// Rate is how many handlers begin a second at most, in one process; 0 means no limit.
+	Rate float64 `yaml:"rate" json:"rate"`
 	// Ordered keeps messages with the same ordering key in order: one process at a time consumes the target, and a
 	// message that waits for its next attempt holds back those behind it with the same key.
 	Ordered bool `yaml:"ordered" json:"ordered"`
@@ -86,6 +89,9 @@ func (p Policy) Validate() error {
 	}
 	if p.Concurrency < 0 {
 		errs = append(errs, fmt.Errorf("concurrency is %d, must not be negative", p.Concurrency))
+	}
+	if !(p.Rate >= 0) || math.IsInf(p.Rate, 0) {
+		errs = append(errs, fmt.Errorf("rate is %v, must not be negative", p.Rate))
 	}
 	if int(p.Mode) >= len(modeNames) {
 		errs = append(errs, fmt.Errorf("mode is %v, must be lease, tx or none", p.Mode))

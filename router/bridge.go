@@ -109,7 +109,7 @@ func (b *Bridge) chain(name string, h handlers.Handler, policy handlers.Policy) 
 	c := &chain{
 		name: name, handler: h, policy: policy, subjects: b.cfg.Subjects, lease: b.cfg.Lease, inbox: b.cfg.Store,
 		letters: deadletters.New(b.js, b.cfg.Subjects, b.cfg.KeepTombstones),
-		slots:   make(chan struct{}, policy.Concurrency), log: b.cfg.Logger, firstPause: firstPause,
+		slots:   make(chan struct{}, policy.Concurrency), pace: newPace(policy.Rate), log: b.cfg.Logger, firstPause: firstPause,
 	}
 	if policy.Mode == handlers.ModeTx {
 		c.units = b.units

@@ -114,6 +114,28 @@ func TestConcurrency_is_used_and_bounded(t *testing.T) {
 	})
 }
 
+// Handlers of a target begin no faster than its rate.
+func TestRate(t *testing.T) {
+	t.Parallel()
+	b := onSQLite(t)
+	bridge := b.open()
+	policy := quick(1)
+	policy.Rate = 20
+	var seen calls
+	b.target(bridge, "slow", policy, func(_ context.Context, env schema.Envelope) error { seen.add(env); return nil })
+	var jobs []schema.Envelope
+	for range 21 {
+		jobs = append(jobs, schema.NewJob("slow", "x", nil))
+	}
+	b.publish(bridge, jobs...)
+	b.run(bridge)
+	b.eventually(seen.reaches(21))
+	at := seen.times()
+	if d := at[20].Sub(at[0]); d < 900*time.Millisecond {
+		t.Errorf("21 handlers began within %v, want a second", d)
+	}
+}
+
 // PostgreSQL goes away, with all its connections, and comes back.
 func TestC17_postgres_goes_away(t *testing.T) {
 	t.Parallel()

@@ -160,8 +160,13 @@ func TestC11_run_whose_lease_has_gone(t *testing.T) {
 			}
 			return err
 		})
-		if err := <-cause; schema.KindOf(err) != schema.NotMine {
-			t.Errorf("the context ended with %v", err)
+		select {
+		case err := <-cause:
+			if schema.KindOf(err) != schema.NotMine {
+				t.Errorf("the context ended with %v", err)
+			}
+		case <-time.After(patience):
+			t.Fatal("the run goes on without its lease")
 		}
 		if n := b.waiting(schema.Jobs, "jobs.>"); n != 1 {
 			t.Errorf("the message was acked")

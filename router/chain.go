@@ -30,6 +30,7 @@ type chain struct {
 	runs     *runs
 	slots    chan struct{} // one place for each handler that may run
 	units    chan struct{} // one place for each transaction that handlers of the bridge may hold; nil if this one needs none
+	pace     *pace
 	stats    stats
 	log      *slog.Logger
 

@@ -17,12 +17,12 @@ import (
 
 // Health is what a bridge knows about itself.
 type Health struct {
-	Handlers []HandlerHealth         `json:"handlers"`
-	Shards   []jetstream.ShardStatus `json:"shards"`
+	Handlers []HandlerHealth
+	Shards   []jetstream.ShardStatus
 	// Unserved counts the jobs that wait in the stream for targets without a consumer, here or elsewhere.
-	Unserved map[string]uint64 `json:"unserved"`
+	Unserved map[string]uint64
 	// Problems is everything that needs attention, one line each.
-	Problems []string `json:"problems"`
+	Problems []string
 }
 
 // OK reports whether nothing needs attention.
@@ -30,12 +30,12 @@ func (h Health) OK() bool { return len(h.Problems) == 0 }
 
 // HandlerHealth is the state of one target or subscription.
 type HandlerHealth struct {
-	Name      string        `json:"name"`
-	Consuming bool          `json:"consuming"`
-	Reason    string        `json:"reason"`  // why it is not consuming
-	Fault     string        `json:"fault"`   // what kept the last message from being settled
-	Running   int           `json:"running"` // handlers
-	Oldest    time.Duration `json:"oldest"`  // age of the oldest message that is not handled; 0 if there is none
+	Name      string
+	Consuming bool
+	Reason    string        // why it is not consuming
+	Fault     string        // what kept the last message from being settled
+	Running   int           // handlers
+	Oldest    time.Duration // age of the oldest message that is not handled; 0 if there is none
 	Counts
 }
 

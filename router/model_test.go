@@ -205,7 +205,7 @@ func (w *world) deliver(m *modelMessage) {
 	a.message, a.life, a.world = m, life{m.env.IdempotencyKey(), m.replay()}, w
 	c := &chain{
 		name: w.handler, handler: handlers.HandlerFunc(a.handle), policy: w.policy, lease: time.Hour,
-		inbox: gatedInbox{w.store, a}, letters: gatedLetters{a}, runs: w.runs, slots: make(chan struct{}, 9),
+		inbox: gatedInbox{w.store, a}, letters: gatedLetters{a}, runs: w.runs, slots: make(chan struct{}, 9), pace: newPace(0),
 		log: slog.New(slog.DiscardHandler), firstPause: time.Microsecond,
 	}
 	ctx, cancel := context.WithCancel(context.Background())

@@ -133,6 +133,28 @@ func TestRuns_stop_when_leases_cannot_be_renewed(t *testing.T) {
 	}
 }
 
+// Once a stop has begun, a message that was handed out before is given back instead of being run.
+func TestRuns_begin_nothing_when_stopping(t *testing.T) {
+	t.Parallel()
+	c := newTestChain(t)
+	c.runs.stop()
+	d := &subscribers.Delivery{Stream: "MB_JOBS", Subject: "mb.jobs.billing.x", Delivered: 1, Header: map[string][]string{schema.HeaderID: {"m1"}}}
+	msg := message.NewMessage("m1", nil)
+	msg.SetContext(subscribers.WithDelivery(context.Background(), d))
+	_, err := c.settle(func(*message.Message) ([]*message.Message, error) {
+		t.Error("a run has begun")
+		return nil, nil
+	})(msg)
+	if err != nil {
+		t.Error(err)
+	}
+	select {
+	case <-msg.Nacked():
+	default:
+		t.Error("the message was not given back")
+	}
+}
+
 type awayInbox struct{ Inbox }
 
 func (awayInbox) Extend(context.Context, []string, time.Duration) ([]string, error) {
@@ -144,6 +166,6 @@ func newTestChain(t *testing.T) *chain {
 	log := slog.New(slog.DiscardHandler)
 	return &chain{
 		name: "billing", policy: handlers.Policy{}.OrDefault(), lease: time.Second, runs: newRuns(nil, time.Second, log),
-		slots: make(chan struct{}, 1), log: log, firstPause: time.Millisecond,
+		slots: make(chan struct{}, 1), pace: newPace(0), log: log, firstPause: time.Millisecond,
 	}
 }

@@ -67,6 +67,9 @@ func (c *chain) process(msg *message.Message, d *subscribers.Delivery, next mess
 		}
 		defer func() { <-c.units }()
 	}
+	if wait := c.pace.turn(c.runs.now()); wait > 0 && !c.runs.pauseUnlessStopping(r, wait) {
+		return later(0)
+	}
 	for pause := c.firstPause; ; pause = min(2*pause, maxPause) {
 		_, err = next(msg)
 		var down *storeError
