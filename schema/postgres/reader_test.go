@@ -176,14 +176,20 @@ func TestC01_thousand_transactions(t *testing.T) {
 	}
 }
 
+// flushStatistics makes the session's statistics known. The pool must have one connection.
+func flushStatistics(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	if _, err := pool.Exec(t.Context(), `SELECT pg_stat_force_next_flush()`); err != nil {
+		<-time.After(1200 * time.Millisecond) // PostgreSQL 14 cannot be asked, but does it each second
+	}
+}
+
 // visited counts the index entries that a read with nothing to find looks at. The pool must have one connection.
 func visited(t *testing.T, pool *pgxpool.Pool, r *tail) int64 {
 	t.Helper()
 	count := func() (n int64) {
 		t.Helper()
-		if _, err := pool.Exec(t.Context(), `SELECT pg_stat_force_next_flush()`); err != nil {
-			<-time.After(1200 * time.Millisecond) // PostgreSQL 14 cannot be asked, but does it each second
-		}
+		flushStatistics(t, pool)
 		err := pool.QueryRow(t.Context(), `SELECT idx_tup_read FROM pg_stat_all_indexes WHERE indexrelname = 'outbox_pkey' AND schemaname = 'millbridge'`).Scan(&n)
 		if err != nil {
 			t.Fatal(err)

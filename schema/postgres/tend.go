@@ -32,9 +32,11 @@ func (s *Store) Tend(ctx context.Context, limit int) (schema.TendResult, error) 
 	if err != nil {
 		return res, wrap("tend outbox", err)
 	}
-	if err := s.prune(ctx, limit); err != nil {
+	pruned, err := s.prune(ctx, limit)
+	if err != nil {
 		return res, wrap("tend outbox", err)
 	}
+	res.More = max(res.Moved, res.Parked, pruned) >= limit
 	var next *int64
 	err = s.pool.QueryRow(ctx, `SELECT (extract(epoch FROM min(due_at) - clock_timestamp()) * 1000000)::bigint FROM millbridge.scheduled`).Scan(&next)
 	if err == nil && next != nil {
@@ -86,25 +88,31 @@ func parkBehind(ctx context.Context, tx pgx.Tx, limit int) (int, error) {
 
 // prune deletes keys and finished inbox rows that are older than they need be, and owners older than the one that the
 // ledger names, a day later: an owner that stood still may write one more cursor after its successor has removed
-// rows. Dead inbox rows stay as long as their dead letter can be replayed.
-func (s *Store) prune(ctx context.Context, limit int) error {
+// rows. Dead inbox rows stay as long as their dead letter can be replayed. It returns the largest number of rows of a
+// kind that it has deleted.
+func (s *Store) prune(ctx context.Context, limit int) (most int, err error) {
 	keep := s.keep.Microseconds()
-	return pgxRunner{s.pool}.run(ctx,
+	var keys, inbox, owners int
+	err = pgxRunner{s.pool}.run(ctx,
 		statement{sql: `
 			WITH old AS MATERIALIZED (
 				SELECT hash FROM millbridge.keys WHERE created_at < clock_timestamp() - $1::bigint * interval '1 microsecond'
-				 ORDER BY created_at LIMIT $2::bigint FOR UPDATE SKIP LOCKED)
-			DELETE FROM millbridge.keys AS k USING old WHERE k.hash = old.hash`, args: []any{keep, limit}},
+				 ORDER BY created_at LIMIT $2::bigint FOR UPDATE SKIP LOCKED),
+			gone AS (DELETE FROM millbridge.keys AS k USING old WHERE k.hash = old.hash RETURNING 1)
+			SELECT count(*) FROM gone`, args: []any{keep, limit}, each: scan(&keys)},
 		statement{sql: `
 			WITH old AS MATERIALIZED (
 				SELECT hash FROM millbridge.inbox
 				 WHERE state <> 'dead' AND updated_at < clock_timestamp() - $1::bigint * interval '1 microsecond'
-				 ORDER BY updated_at LIMIT $2::bigint FOR UPDATE SKIP LOCKED)
-			DELETE FROM millbridge.inbox AS i USING old WHERE i.hash = old.hash`, args: []any{keep, limit}},
+				 ORDER BY updated_at LIMIT $2::bigint FOR UPDATE SKIP LOCKED),
+			gone AS (DELETE FROM millbridge.inbox AS i USING old WHERE i.hash = old.hash RETURNING 1)
+			SELECT count(*) FROM gone`, args: []any{keep, limit}, each: scan(&inbox)},
 		statement{sql: `
-			DELETE FROM millbridge.owners WHERE n IN (
+			WITH gone AS (DELETE FROM millbridge.owners WHERE n IN (
 				SELECT o.n FROM millbridge.owners AS o
 				  JOIN millbridge.shards AS s USING (stream, generation, shard)
 				  JOIN millbridge.owners AS l USING (stream, generation, shard)
-				 WHERE l.token = s.ledger_owner AND o.n < l.n AND o.acquired_at < clock_timestamp() - interval '1 day' LIMIT $1::bigint)`, args: []any{limit}})
+				 WHERE l.token = s.ledger_owner AND o.n < l.n AND o.acquired_at < clock_timestamp() - interval '1 day' LIMIT $1::bigint) RETURNING 1)
+			SELECT count(*) FROM gone`, args: []any{limit}, each: scan(&owners)})
+	return max(keys, inbox, owners), err
 }
