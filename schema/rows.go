@@ -114,6 +114,7 @@ type TendResult struct {
 	Moved   int           // scheduled rows that became due
 	Parked  int           // rows moved behind a parked row of their ordering key
 	NextDue time.Duration // until the next scheduled row is due; 0 if there is none
+	More    bool          // a step has reached its limit: there is probably more to do
 }
 
 // A ParkedRow is an outbox row that can never be forwarded, or that waits behind one.

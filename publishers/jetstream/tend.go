@@ -6,8 +6,10 @@ import (
 	"time"
 )
 
-// tendLimit bounds each step of the upkeep, so that no lock is held for long.
-const tendLimit = 500
+const (
+	tendLimit = 500                   // bounds each step of the upkeep, so that no lock is held for long
+	tendPause = 50 * time.Millisecond // lets others in between two steps while there is more to do
+)
 
 // tend moves what is due into the outbox and returns how many rows that were.
 func (f *Forwarder) tend(ctx context.Context) (moved int, err error) {
@@ -40,9 +42,12 @@ func (f *Forwarder) tendLoop(ctx context.Context) {
 			if res.Moved > 0 {
 				f.Nudge()
 			}
-			if res.Moved >= tendLimit {
+			switch {
+			case res.Moved >= tendLimit:
 				wait = 0
-			} else if res.NextDue > 0 {
+			case res.More:
+				wait = min(wait, tendPause)
+			case res.NextDue > 0:
 				wait = min(wait, res.NextDue)
 			}
 		}

@@ -36,10 +36,16 @@ func testTend[Tx any](t *testing.T, open Opener[Tx]) {
 		if done, dead := counts(); done != 20 || dead != 5 {
 			t.Fatalf("%d done and %d dead, want 20 and 5", done, dead)
 		}
+		if r := s.publish(schema.NewJob("crm", "a", nil, schema.WithKey("m3"))); !r[0].Existing || r[0].ID != "m3" {
+			t.Errorf("a key that is to be kept gives %+v, want message m3", r[0])
+		}
 		s.age(month)
-		for _, want := range []int64{10, 0, 0} {
-			_, err := s.Store.Tend(s.ctx, 10)
+		for i, want := range []int64{10, 0, 0} {
+			res, err := s.Store.Tend(s.ctx, 10)
 			s.must(err)
+			if more := i < 2; res.More != more {
+				t.Errorf("step %d says %v, want %v: there may be more to do", i, res.More, more)
+			}
 			// Dead ones stay as long as their dead letter can be replayed.
 			if done, dead := counts(); done != want || dead != 5 {
 				t.Fatalf("%d done and %d dead, want %d and 5", done, dead, want)
@@ -48,6 +54,9 @@ func testTend[Tx any](t *testing.T, open Opener[Tx]) {
 		// What waits is not history, however old it is.
 		if n := len(s.waiting(schema.Jobs)); n != 25 {
 			t.Errorf("%d rows wait, want 25", n)
+		}
+		if r := s.publish(schema.NewJob("crm", "a", nil, schema.WithKey("m3"))); r[0].Existing {
+			t.Errorf("a key that has expired gives %+v, want a new message", r[0])
 		}
 	})
 }

@@ -23,11 +23,15 @@ func (s *Store) Tend(ctx context.Context, limit int) (schema.TendResult, error) 
 	if res.Parked, err = s.tendFollowers(ctx, limit); err != nil {
 		return res, err
 	}
+	most := max(res.Moved, res.Parked)
 	for _, purge := range s.purges(limit) {
-		if err := s.tendPurge(ctx, purge); err != nil {
+		n, err := s.tendPurge(ctx, purge)
+		if err != nil {
 			return res, err
 		}
+		most = max(most, n)
 	}
+	res.More = most >= limit
 	res.NextDue, err = s.nextDue(ctx)
 	return res, err
 }
@@ -106,15 +110,16 @@ func (s *Store) purges(limit int) []purge {
 	}
 }
 
-func (s *Store) tendPurge(ctx context.Context, p purge) error {
+func (s *Store) tendPurge(ctx context.Context, p purge) (n int, err error) {
 	found, err := s.exists(ctx, p.find, p.args...)
 	if err != nil || !found {
-		return wrap("look for old "+p.what, err)
+		return 0, wrap("look for old "+p.what, err)
 	}
-	return s.update(ctx, "purge old "+p.what, func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, "DELETE FROM "+p.table+" WHERE "+p.key+" IN ("+p.find+")", p.args...)
+	err = s.update(ctx, "purge old "+p.what, func(tx *sql.Tx) (err error) {
+		n, err = affected(ctx, tx, "DELETE FROM "+p.table+" WHERE "+p.key+" IN ("+p.find+")", p.args...)
 		return err
 	})
+	return n, err
 }
 
 // exists asks a reading connection, so that an idle Tend writes nothing.
