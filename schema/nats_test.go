@@ -128,8 +128,8 @@ func TestDeadLetter_survives_a_server(t *testing.T) {
 		"broker's":         "nats-rollup: all\r\nNATS-TTL: never\r\nStatus: 503\r\nnats-expected-last-sequence: 7\r\n",
 		"ours":             "mb-dead-cause: joke\r\nmb-dead-raw-X: 1\r\nmb-dead-block: 99\r\nmb-dead-tombstone: dropped\r\nreason_poisoned: old\r\n",
 		"200":              many.String(),
-		"as large as can":  "X: " + strings.Repeat("x", 65_000) + "\r\n",
-		"many large bytes": "X: " + strings.Repeat("\xff", 65_000) + "\r\n",
+		"as large as can":  "X: " + strings.Repeat("x", 65_480) + "\r\n",
+		"many large bytes": "X: " + strings.Repeat("\xff", 65_480) + "\r\n",
 		"empty value":      "X:\r\nY: \r\n",
 	}
 	for name, block := range tests {
