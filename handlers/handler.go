@@ -8,7 +8,8 @@ import (
 )
 
 // A Handler does what a message asks for. It must return soon after ctx ends, must be safe to call from several
-// goroutines, and must be safe to call again with the same idempotency key.
+// goroutines, and must be safe to call again with the same idempotency key. A panic is a failed attempt like any other,
+// but only in the goroutine it is called in: one in a goroutine that it has started ends the process.
 type Handler interface {
 	Handle(ctx context.Context, env schema.Envelope) error
 }

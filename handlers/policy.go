@@ -51,8 +51,9 @@ type Policy struct {
 	Ordered bool `yaml:"ordered" json:"ordered"`
 	// Mode is how repeats are kept out.
 	Mode Mode `yaml:"mode" json:"mode"`
-	// MaxCrashes is how many deliveries in a row may end without any result (the process died, the connection was cut)
-	// before the message is given up as crashing; 0 means the attempts of Retry, at least 5.
+	// MaxCrashes is how many deliveries in a row may end without any result (the process died, the connection was cut,
+	// a stop did not wait any longer) before the message is given up as crashing; 0 means the attempts of Retry, at
+	// least 5.
 	MaxCrashes int `yaml:"max_crashes" json:"max_crashes"`
 }
 

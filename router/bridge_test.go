@@ -77,6 +77,11 @@ func TestBridge_subscription_starts_where_it_says(t *testing.T) {
 		}
 		stop := b.run(bridge)
 		b.eventually(all.reaches(1))
+		for _, h := range bridge.Health(t.Context()).Handlers {
+			if h.Name == "fresh" && h.Oldest != 0 {
+				t.Errorf("the oldest unhandled event of fresh is %v old", h.Oldest)
+			}
+		}
 		b.publish(bridge, schema.NewEvent("order.placed", "new"))
 		b.eventually(all.reaches(2))
 		b.eventually(fresh.reaches(1))
