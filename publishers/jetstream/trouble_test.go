@@ -71,7 +71,7 @@ func TestC15_no_stream(t *testing.T) {
 			}
 			return nil
 		})
-		wantSent(t, f, 1) // the event: its stream is there
+		wantSent(t, f, 1)            // the event: its stream is there
 		eventually(t, func() error { // it is removed a moment after it was counted as sent
 			if rows, err := db.waiting(t.Context(), schema.RowFilter{}); err != nil || len(rows) != 3 {
 				return fmt.Errorf("%d rows wait (%v), want 3", len(rows), err)
