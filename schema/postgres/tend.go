@@ -22,10 +22,10 @@ func (s *Store) Tend(ctx context.Context, limit int) (schema.TendResult, error) 
 		if !alone {
 			return nil
 		}
-		if err := tx.QueryRow(ctx, sqlMoveDue, limit).Scan(&res.Moved); err != nil {
+		var err error
+		if res.Moved, err = moveDue(ctx, tx, limit); err != nil {
 			return err
 		}
-		var err error
 		res.Parked, err = parkBehind(ctx, tx, limit)
 		return err
 	})
@@ -45,13 +45,33 @@ func (s *Store) Tend(ctx context.Context, limit int) (schema.TendResult, error) 
 	return res, wrap("tend outbox", err)
 }
 
+// moveDue moves at most limit rows. As long as it meets ordering keys that writers hold, it looks again without these:
+// they must not keep back what comes after them.
+func moveDue(ctx context.Context, tx pgx.Tx, limit int) (moved int, err error) {
+	busy := []int64{}
+	for moved < limit {
+		var n int
+		var more []int64
+		if err := tx.QueryRow(ctx, sqlMoveDue, limit-moved, busy).Scan(&n, &more); err != nil {
+			return moved, err
+		}
+		moved += n
+		if len(more) == 0 {
+			break
+		}
+		busy = append(busy, more...)
+	}
+	return moved, nil
+}
+
 // sqlMoveDue takes rows in the order in which they are due. A key's lock is tried once, before the key's first row, so
 // that no row overtakes another of its key.
 const sqlMoveDue = `
 	WITH x AS MATERIALIZED (SELECT pg_current_xact_id() AS id),
 	due AS MATERIALIZED (
 		SELECT id, seq, due_at, order_lock FROM millbridge.scheduled
-		 WHERE due_at <= clock_timestamp() ORDER BY due_at, seq LIMIT $1::bigint FOR UPDATE SKIP LOCKED
+		 WHERE due_at <= clock_timestamp() AND (order_lock IS NULL OR order_lock NOT IN (SELECT unnest($2::bigint[])))
+		 ORDER BY due_at, seq LIMIT $1::bigint FOR UPDATE SKIP LOCKED
 	), locks AS MATERIALIZED (
 		SELECT n, pg_try_advisory_xact_lock(n) AS ok FROM (SELECT DISTINCT order_lock AS n FROM due WHERE order_lock IS NOT NULL OFFSET 0) AS d
 	), gone AS (
@@ -65,7 +85,7 @@ const sqlMoveDue = `
 		  FROM (SELECT gone.* FROM x, gone WHERE x.id IS NOT NULL ORDER BY gone.due_at, gone.seq) AS r
 		RETURNING 1
 	)
-	SELECT count(*) FROM moved`
+	SELECT (SELECT count(*) FROM moved), ARRAY(SELECT n FROM locks WHERE NOT ok)`
 
 // parkBehind moves rows of parked ordering keys whose lock is free.
 func parkBehind(ctx context.Context, tx pgx.Tx, limit int) (int, error) {
