@@ -166,6 +166,9 @@ func TestMigrateUp_as_a_role_with_few_rights(t *testing.T) {
 		}
 	}
 	s := as(user)
+	if err := s.ForceFlush(t.Context()); err != nil {
+		t.Errorf("force commits to disk as a role with few rights: %v", err)
+	}
 	if err := s.Check(t.Context()); err != nil {
 		t.Fatal(err)
 	}

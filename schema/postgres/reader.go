@@ -58,8 +58,9 @@ func (r *Reader) Read(ctx context.Context, p schema.ReadParams) ([]schema.Row, e
 		if a.identity != r.identity {
 			again := r.floor > 0
 			r.identity, r.floor = a.identity, 0
-			if again {
-				continue // the floor was another server's
+			if again { // the floor was about numbers that may have come back
+				r.s.log.InfoContext(ctx, "database has restarted or recovered, outbox is read from its start", "stream", r.stream, "first_slot", r.from)
+				continue
 			}
 		}
 		r.raise(a, p)
@@ -187,10 +188,8 @@ func (s *Store) awaitFlush(ctx context.Context, a answer) (same bool, err error)
 		case <-tick.C:
 		}
 		if !forced && time.Since(start) > flushForce {
-			// Nobody else flushes: a commit of our own does, and with it all that was written before.
-			err := pgxRunner{s.pool}.run(ctx, durably, statement{sql: `SELECT pg_logical_emit_message(true, 'millbridge', '')`})
-			if err != nil {
-				return false, wrap("force commits to disk", err)
+			if err := s.forceFlush(ctx); err != nil {
+				return false, err
 			}
 			forced = true
 		}
@@ -206,4 +205,10 @@ func (s *Store) awaitFlush(ctx context.Context, a answer) (same bool, err error)
 			return true, nil
 		}
 	}
+}
+
+// forceFlush is for when nobody else flushes: a commit of our own does, and with it all that was written before.
+func (s *Store) forceFlush(ctx context.Context) error {
+	err := pgxRunner{s.pool}.run(ctx, durably, statement{sql: `SELECT pg_logical_emit_message(true, 'millbridge', '')`})
+	return wrap("force commits to disk", err)
 }
