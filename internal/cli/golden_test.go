@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"errors"
 	"flag"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/millbridge/millbridge/internal/config"
 	"github.com/millbridge/millbridge/internal/ops"
 	"github.com/millbridge/millbridge/schema"
 )
@@ -77,6 +79,28 @@ func TestHelp_of_every_command(t *testing.T) {
 	a, _ := testApp()
 	walk(a.root())
 	golden(t, "help", all.String())
+}
+
+func TestErrors_are_printed_without_secrets_and_control_characters(t *testing.T) {
+	t.Parallel()
+	a, out := testApp()
+	c, err := config.Parse("m.yaml", []byte("database: {url: 'postgres://u:SECRET123@h/d'}\nnats: {url: 'nats://h'}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.flags.config = c
+	failed := withHint(errors.New("cannot dial postgres://u:SECRET123@h/d\nno \x1b[31mroute"), "look at SECRET123")
+	if code := a.finish(a.root(), failed); code != exitFailed {
+		t.Errorf("exit code %d", code)
+	}
+	if want := "Error: cannot dial postgres://u:***@h/d\n       no \\x1b[31mroute\nTry: look at ***\n"; out.String() != want {
+		t.Errorf("got\n%swant\n%s", out, want)
+	}
+	out.Reset()
+	a.logger(c).Warn("lost", "error", "dial postgres://u:SECRET123@h/d")
+	if strings.Contains(out.String(), "SECRET123") || !strings.Contains(out.String(), "lost") {
+		t.Errorf("the log has %s", out)
+	}
 }
 
 func TestStatus_rendering(t *testing.T) {

@@ -84,6 +84,19 @@ func TestPoison_replay_and_drop(t *testing.T) {
 	})
 }
 
+func TestPoison_replay_is_paced(t *testing.T) {
+	t.Parallel()
+	w := embeddedWorld(t)
+	for range 6 {
+		w.die(t, "crm", "error: a")
+	}
+	start := time.Now()
+	w.must(t, "poison", "replay", "--all", "--yes", "--rate", "10")
+	if d := time.Since(start); d < 500*time.Millisecond {
+		t.Errorf("6 messages at 10 a second took %v", d)
+	}
+}
+
 func TestPoison_two_operators_replay_one_letter(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		env := w.die(t, "crm", "error: a")

@@ -110,6 +110,9 @@ func (w *Webhook) check(name string, fault func(key, format string, args ...any)
 	if w.Timeout <= 0 {
 		bad("timeout", "must be more than 0")
 	}
+	if !(w.Rate >= 0 && w.Rate <= 1e6) {
+		bad("rate", "must be between 0 (no limit) and 1000000")
+	}
 	if w.Concurrency < 1 || w.Concurrency > 1000 {
 		bad("concurrency", "must be between 1 and 1000")
 	}

@@ -67,8 +67,9 @@ type Webhook struct {
 	Retry        Retry
 	Timeout      Duration // of one attempt, from dialling to the last byte
 	Concurrency  int
-	Ordered      bool // keep the order of messages that share an ordering key
-	AllowPrivate bool // permit loopback and private addresses
+	Rate         float64 // requests a second at most, in each process; 0 is no limit
+	Ordered      bool    // keep the order of messages that share an ordering key
+	AllowPrivate bool    // permit loopback and private addresses
 }
 
 // Default returns the configuration that nothing was said to.
@@ -101,7 +102,7 @@ func (w *Webhook) Endpoint() webhook.Config {
 // Policy is the webhook's policy as the router takes it.
 func (w *Webhook) Policy() handlers.Policy {
 	return handlers.Policy{
-		Retry: schema.RetryPolicy(w.Retry), Timeout: time.Duration(w.Timeout), Concurrency: w.Concurrency, Ordered: w.Ordered,
+		Retry: schema.RetryPolicy(w.Retry), Timeout: time.Duration(w.Timeout), Concurrency: w.Concurrency, Rate: w.Rate, Ordered: w.Ordered,
 	}
 }
 

@@ -57,6 +57,7 @@ func (w *Webhook) settings(prefix string) []setting {
 		{"retry.jitter", &w.Retry.Jitter},
 		{"timeout", &w.Timeout},
 		{"concurrency", &w.Concurrency},
+		{"rate", &w.Rate},
 		{"ordered", &w.Ordered},
 		{"allow_private", &w.AllowPrivate},
 	}
