@@ -174,7 +174,13 @@ func TestC22_PayloadsRoundTrip(t *testing.T) {
 
 func testPayloads[Tx any](t *testing.T, d *database[Tx]) {
 	payloads := [][]byte{
-		nil, {}, []byte("hello"), {0x08, 0x96, 0x01}, {0}, {0xff}, []byte(`{"a":"\u0000"}`), []byte(`"\ud800"`), []byte(`{"a":1,"a":2}`),
+		nil,
+		{},
+		[]byte("hello"),
+		{0x08, 0x96, 0x01},
+		{0},
+		{0xff},
+		[]byte(`{"a":"\u0000"}`), []byte(`"\ud800"`), []byte(`{"a":1,"a":2}`),
 		[]byte("9007199254740993"), bytes.Repeat([]byte{0xde, 0xad}, 50_000),
 	}
 	for _, p := range payloads {

@@ -250,8 +250,10 @@ func TestC35_replay_of_an_event(t *testing.T) {
 		var good, bad calls
 		var repaired atomic.Bool
 		subscribe := func(name string, h func(schema.Envelope) error) {
-			err := bridge.Subscribe(handlers.Subscription{Name: name, Events: []string{"order.>"}, Policy: quick(2),
-				Handler: handlers.HandlerFunc(func(_ context.Context, env schema.Envelope) error { return h(env) })})
+			err := bridge.Subscribe(handlers.Subscription{
+				Name: name, Events: []string{"order.>"}, Policy: quick(2),
+				Handler: handlers.HandlerFunc(func(_ context.Context, env schema.Envelope) error { return h(env) }),
+			})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -80,8 +80,13 @@ func (c ForwarderConfig) Validate() error {
 		name string
 		time.Duration
 	}{
-		{"lease", c.Lease}, {"ack timeout", c.AckTimeout}, {"poll min", c.PollMin}, {"poll max", c.PollMax},
-		{"retry max", c.RetryMax}, {"stop timeout", c.StopTimeout}, {"tend every", c.TendEvery},
+		{"lease", c.Lease},
+		{"ack timeout", c.AckTimeout},
+		{"poll min", c.PollMin},
+		{"poll max", c.PollMax},
+		{"retry max", c.RetryMax},
+		{"stop timeout", c.StopTimeout},
+		{"tend every", c.TendEvery},
 	} {
 		if d.Duration < 0 {
 			errs = append(errs, fmt.Errorf("%s is %v, must not be negative", d.name, d.Duration))

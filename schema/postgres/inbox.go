@@ -151,7 +151,8 @@ func leaveDead(ctx context.Context, tx pgx.Tx, key schema.InboxKey, from int, st
 	err := pgxRunner{tx}.run(ctx,
 		// Claims find the key busy until the caller's transaction ends, in place of waiting for it.
 		statement{sql: `SELECT count(pg_advisory_xact_lock($1::bigint))`, args: []any{lockOf(hash)}},
-		statement{sql: `
+		statement{
+			sql: `
 			WITH written AS (
 				INSERT INTO millbridge.inbox AS i (hash, handler, message_id, body_hash, state, replay)
 				VALUES ($1::bytea, $2::text, '', '', $4::text, $5::integer)
@@ -164,7 +165,8 @@ func leaveDead(ctx context.Context, tx pgx.Tx, key schema.InboxKey, from int, st
 				RETURNING 1
 			)
 			SELECT count(*) FROM written`,
-			args: []any{hash[:], key.Handler, from, string(state), replay}, each: scan(&n)})
+			args: []any{hash[:], key.Handler, from, string(state), replay}, each: scan(&n),
+		})
 	return n == 1, err
 }
 

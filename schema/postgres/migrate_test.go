@@ -3,7 +3,6 @@ package postgres_test
 import (
 	"context"
 	"errors"
-
 	"io/fs"
 	"sync"
 	"testing"

@@ -193,8 +193,10 @@ func testInbox[Tx any](t *testing.T, open Opener[Tx]) {
 		claim(s, newRun("two"), schema.ClaimDone) // its content has a dead letter
 		claim(s, reused, schema.ClaimReused)
 		for _, handler := range []schema.InboxKey{
-			{Handler: "crm", Source: key.Source, Tenant: "t", Key: "k"}, {Handler: "mailer", Source: "y", Tenant: "t", Key: "k"},
-			{Handler: "mailer", Source: key.Source, Tenant: "u", Key: "k"}, {Handler: "mailer", Source: key.Source, Tenant: "t", Key: "K"},
+			{Handler: "crm", Source: key.Source, Tenant: "t", Key: "k"},
+			{Handler: "mailer", Source: "y", Tenant: "t", Key: "k"},
+			{Handler: "mailer", Source: key.Source, Tenant: "u", Key: "k"},
+			{Handler: "mailer", Source: key.Source, Tenant: "t", Key: "K"},
 		} {
 			run := newRun("else")
 			run.Key = handler
