@@ -29,6 +29,7 @@ type database struct {
 	waiting func(ctx context.Context, f schema.RowFilter) ([]schema.Row, error)
 	release func(ctx context.Context, id string) (int, error)
 	repair  RepairStore
+	replica Store                                 // of another process
 	insert  func(r schema.Row) error              // a row that nobody has checked
 	exec    func(query string, args ...any) error // raw SQL
 	prefix  string                                // of table names
@@ -51,7 +52,7 @@ func openPostgres(t testing.TB) *database {
 	s := postgres.New(pool, postgres.Options{Logger: testkit.Logger(t)})
 	t.Cleanup(func() { s.Close() })
 	d := &database{Store: StoreOf(s), limit: s.SetMaxPayload, parked: s.ListParked, waiting: s.ListOutbox, release: s.ReleaseParked,
-		repair: RepairStoreOf(s), prefix: "millbridge.",
+		repair: RepairStoreOf(s), replica: StoreOf(s), prefix: "millbridge.",
 		publish: func(ctx context.Context, envs ...schema.Envelope) error {
 			return s.InTx(ctx, func(tx pgx.Tx) error {
 				_, err := s.Append(ctx, tx, envs)
@@ -77,8 +78,10 @@ func openSQLite(t testing.TB) *database {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() })
+	other := sqlite.New(write, read, sqlite.Options{})
+	t.Cleanup(func() { other.Close() })
 	d := &database{Store: StoreOf(s), limit: s.SetMaxPayload, parked: s.ListParked, waiting: s.ListOutbox, release: s.ReleaseParked,
-		repair: RepairStoreOf(s), prefix: "millbridge_",
+		repair: RepairStoreOf(s), replica: StoreOf(other), prefix: "millbridge_",
 		publish: func(ctx context.Context, envs ...schema.Envelope) error {
 			return s.InTx(ctx, func(tx *sql.Tx) error {
 				_, err := s.Append(ctx, tx, envs)
