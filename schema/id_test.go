@@ -19,8 +19,10 @@ func TestUUID_text(t *testing.T) {
 			}
 		}
 	})
-	for _, s := range []string{"", "0", "01234567-89ab-cdef-0123-456789abcde", "01234567-89ab-cdef-0123-456789abcdef0", "0123456789abcdef0123456789abcdef",
-		"01234567x89ab-cdef-0123-456789abcdef", "0123456g-89ab-cdef-0123-456789abcdef", "{1234567-89ab-cdef-0123-456789abcde}"} {
+	for _, s := range []string{
+		"", "0", "01234567-89ab-cdef-0123-456789abcde", "01234567-89ab-cdef-0123-456789abcdef0", "0123456789abcdef0123456789abcdef",
+		"01234567x89ab-cdef-0123-456789abcdef", "0123456g-89ab-cdef-0123-456789abcdef", "{1234567-89ab-cdef-0123-456789abcde}",
+	} {
 		if u, err := schema.ParseUUID(s); err == nil {
 			t.Errorf("%q was read as %v", s, u)
 		}

@@ -84,8 +84,10 @@ func (e Envelope) Validate(maxPayload int) error {
 		v.faults = append(v.faults, Fault{Field: "payload", Reason: "too large", Length: len(e.Payload), Limit: maxPayload})
 	}
 	if n := len(EncodeHeader(e)) + headerReserve; n > MaxHeaderBytes {
-		v.faults = append(v.faults, Fault{Field: "headers", Reason: "metadata, keys and context together are too large",
-			Length: n, Limit: MaxHeaderBytes})
+		v.faults = append(v.faults, Fault{
+			Field: "headers", Reason: "metadata, keys and context together are too large",
+			Length: n, Limit: MaxHeaderBytes,
+		})
 	}
 	return v.err(e.ID)
 }

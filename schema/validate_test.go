@@ -51,8 +51,10 @@ func TestValidate_reports_all_faults_in_the_order_of_the_fields(t *testing.T) {
 		schema.WithContentType("a\nb"), schema.WithMetadata(map[string]string{"my key": "", "Nats-TTL": "1s"}),
 		schema.WithTime(time.Date(-1, 1, 1, 0, 0, 0, 0, time.UTC)), schema.WithDueAt(time.Date(2262, 1, 1, 0, 0, 0, 0, time.UTC)), schema.WithPublic())
 	e.Replay = &schema.Replay{}
-	want := []string{"id", "target", "action", "visibility", "key", "key", "ordering_key", "tenant", "actor", "request_id", "traceparent",
-		"tracestate", "content_type", "metadata[Nats-TTL]", "metadata[my key]", "replay.handler", "replay.of", "replay.number", "time", "due_at", "payload"}
+	want := []string{
+		"id", "target", "action", "visibility", "key", "key", "ordering_key", "tenant", "actor", "request_id", "traceparent",
+		"tracestate", "content_type", "metadata[Nats-TTL]", "metadata[my key]", "replay.handler", "replay.of", "replay.number", "time", "due_at", "payload",
+	}
 	if got := faults(t, e); !slices.Equal(got, want) {
 		t.Errorf("faults\n%v\nwant\n%v", got, want)
 	}

@@ -96,8 +96,10 @@ func TestDecode_reads_names_in_any_case(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sameEnvelope(t, e, schema.Envelope{ID: "x", Kind: schema.KindEvent, Name: "order.paid", Visibility: schema.Public, Tenant: "t u",
-		OrderingKey: "p", TraceParent: "00-1", Payload: []byte("b"), Metadata: map[string]string{"Kept": "As It Is", "kept": "too"}})
+	sameEnvelope(t, e, schema.Envelope{
+		ID: "x", Kind: schema.KindEvent, Name: "order.paid", Visibility: schema.Public, Tenant: "t u",
+		OrderingKey: "p", TraceParent: "00-1", Payload: []byte("b"), Metadata: map[string]string{"Kept": "As It Is", "kept": "too"},
+	})
 }
 
 func TestDecode_strips_what_belongs_to_the_broker(t *testing.T) {

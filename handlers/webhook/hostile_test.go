@@ -189,10 +189,10 @@ func TestHandle_when_the_connection_breaks(t *testing.T) {
 		"no HTTP":            "SSH-2.0-OpenSSH_9.6\r\n",
 	} {
 		var requests atomic.Int64
-		server := newRawServer(t, func(conn net.Conn, head string) {
+		server := newRawServer(t, func(conn net.Conn, _ string) {
 			if requests.Add(1) == 1 { // the next request comes on the same connection
 				_, _ = io.WriteString(conn, ok)
-				if head = readRequest(conn); head == "" {
+				if readRequest(conn) == "" {
 					return
 				}
 				requests.Add(1)
