@@ -51,3 +51,23 @@ func help(t *testing.T, args []string) string {
 	}
 	return ""
 }
+
+// TestReadme_shows_what_the_demo_prints runs the demo and compares what is the same each time: the read back counts.
+func TestReadme_shows_what_the_demo_prints(t *testing.T) {
+	t.Parallel()
+	var out, errs bytes.Buffer
+	env := cli.Env{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, Getenv: func(string) string { return "" }, Now: time.Now}
+	if code := cli.Main(t.Context(), []string{"demo"}, env); code != 0 {
+		t.Fatalf("demo: exit code %d\n%s%s", code, out.String(), errs.String())
+	}
+	const from = "The shop, read back\n"
+	_, printed, found := strings.Cut(out.String(), from)
+	_, shown, ok := strings.Cut(read(t, "README.md"), from)
+	shown, _, closed := strings.Cut(shown, "```")
+	if !found || !ok || !closed {
+		t.Fatalf("the demo or README.md has no %q\n%s", from, out.String())
+	}
+	if printed != shown {
+		t.Errorf("README.md shows\n%s\nthe demo prints\n%s", shown, printed)
+	}
+}
