@@ -3,11 +3,13 @@ package subscribers_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/millbridge/millbridge/internal/testkit"
 	"github.com/millbridge/millbridge/subscribers"
 )
 
@@ -111,6 +113,47 @@ func TestCloseGivesBackWhatWasNotHandedOut(t *testing.T) {
 	}
 	again := subscribe(t, b.subscriber(t, long))
 	for range 9 {
+		next(t, again).Ack()
+	}
+	b.left(t, 0)
+}
+
+// What the server has sent and the client has not seen is not left to its ack wait either.
+func TestCloseGivesBackWhatIsOnItsWay(t *testing.T) {
+	b := setup(t)
+	p := newProxy(t, b.server.URL())
+	long := func(c *subscribers.Config) { c.AckWait = time.Minute }
+	sub, err := subscribers.New(testkit.JetStream(t, p.conn(t)), config(t, long))
+	if err != nil {
+		t.Fatal(err)
+	}
+	msgs := subscribe(t, sub)
+	testkit.Eventually(t, patience, func() error {
+		if b.info(t).NumWaiting == 0 {
+			return errors.New("no request waits")
+		}
+		return nil
+	})
+	p.freeze(true)
+	b.publish(t, 5)
+	testkit.Eventually(t, patience, func() error {
+		if n := b.info(t).NumAckPending; n != 5 {
+			return fmt.Errorf("%d messages are on their way, want 5", n)
+		}
+		return nil
+	})
+	closed := make(chan error, 1)
+	go func() { closed <- sub.Close() }()
+	<-time.After(50 * time.Millisecond)
+	p.freeze(false)
+	if err := <-closed; err != nil {
+		t.Fatal(err)
+	}
+	if _, open := <-msgs; open {
+		t.Error("a message was handed out after Close")
+	}
+	again := subscribe(t, b.subscriber(t, long))
+	for range 5 {
 		next(t, again).Ack()
 	}
 	b.left(t, 0)
