@@ -56,11 +56,14 @@ func quick(attempts int) handlers.Policy {
 	return handlers.Policy{Retry: schema.RetryPolicy{MaxAttempts: attempts, Base: 20 * time.Millisecond, Factor: 1}}
 }
 
+// patience is how long n messages may take on a machine that is busy with other tests: each costs several syncs.
+func patience(n int) time.Duration { return testTimeout + time.Duration(n)*200*time.Millisecond }
+
 // given waits until n messages were given up and returns them.
 func (w *world) given(t *testing.T, n int) []map[string]any {
 	t.Helper()
 	var items []map[string]any
-	testkit.Eventually(t, 4*testTimeout, func() error {
+	testkit.Eventually(t, patience(n), func() error {
 		dead, err := w.js.Stream(t.Context(), "MB_DEAD")
 		if err != nil {
 			return err

@@ -33,8 +33,11 @@ func (f *faulty) Handle(ctx context.Context, env schema.Envelope) error {
 	defer f.mu.Unlock()
 	f.tries[env.Key]++
 	f.attempt[env.Key] = handlers.Attempt(ctx)
-	if !f.works || f.stub[env.Key] {
-		return errors.New("out of order")
+	switch {
+	case !f.works:
+		return handlers.Permanent(errors.New("out of order"))
+	case f.stub[env.Key]:
+		return errors.New("still out of order")
 	}
 	f.done[env.Key] = append(f.done[env.Key], env)
 	return nil
@@ -62,7 +65,7 @@ func TestC35_replay(t *testing.T) {
 		const n, rate = 1000, 400
 		f := newFaulty()
 		policy := quick(2)
-		policy.Concurrency = 20
+		policy.Concurrency = 50
 		w.bridge(t, nil, handlers.Target{Name: "crm", Handler: f, Policy: policy})
 		envs := make([]schema.Envelope, n)
 		for i := range envs {
@@ -94,7 +97,7 @@ func TestC35_replay(t *testing.T) {
 		if other.code != 0 {
 			t.Errorf("replay beside replay: %s", other)
 		}
-		testkit.Eventually(t, testTimeout, func() error {
+		testkit.Eventually(t, patience(n), func() error {
 			if done := f.count(); done < n/3 {
 				return fmt.Errorf("%d done", done)
 			}
@@ -113,7 +116,7 @@ func TestC35_replay(t *testing.T) {
 			t.Fatalf("%d replays: it was not stopped halfway", halfway)
 		}
 		w.must(t, all...)
-		testkit.Eventually(t, 2*testTimeout, func() error {
+		testkit.Eventually(t, patience(n), func() error {
 			if done := f.count(); done != n-2 {
 				return fmt.Errorf("%d done", done)
 			}
@@ -143,7 +146,7 @@ func TestC35_replay(t *testing.T) {
 				t.Errorf("%s was handled as %+v", env.Key, done[0])
 			}
 		}
-		contains(t, w.must(t, "show", envs[0].ID).stdout, "inbox of crm: done replay 1", "dead of crm: replayed (exhausted) after 2 failed attempts", "out of order")
+		contains(t, w.must(t, "show", envs[0].ID).stdout, "inbox of crm: done replay 1", "dead of crm: replayed (permanent) after 1 failed attempt", "out of order")
 		contains(t, w.must(t, "show", envs[n-1].ID).stdout, "inbox of crm: dropped", "dead of crm: dropped")
 	})
 }
