@@ -1,6 +1,6 @@
 # Every target is one line around a program or script that also runs without make.
 
-.PHONY: build test lint bench mutants demo
+.PHONY: build test cases-long lint bench mutants demo
 
 # The millbridge binary, in bin/.
 build:
@@ -9,6 +9,10 @@ build:
 # All tests; brings up PostgreSQL and NATS by itself. For some of them: make test ARGS="./router -run X"
 test:
 	go run ./internal/testrun $(ARGS)
+
+# The field cases about large numbers, with the numbers that were reported: millions of rows, for half an hour.
+cases-long:
+	go run ./internal/testrun ./tests/cases -v -timeout 120m -run 'C30|C31' -args -long $(ARGS)
 
 # go vet, gofumpt and staticcheck.
 lint:

@@ -257,7 +257,7 @@ func TestC30_retention_while_the_broker_is_down(t *testing.T) {
 // not slower for it, and what waits or was given up stays.
 func TestC30_long_history(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		n := number(15_000, 1_000_000)
+		n := number(40_000, 1_000_000)
 		w.exec(t, `INSERT INTO millbridge.inbox (hash, body_hash, updated_at, state, handler, message_id)
 			SELECT decode(lpad(to_hex(g), 64, '0'), 'hex'), '', now() - interval '60 days', CASE WHEN g <= 3 THEN 'dead' ELSE 'done' END, 'old', 'm' || g FROM generate_series(1, $1::integer) AS g`,
 			`WITH RECURSIVE s(g) AS (SELECT 1 UNION ALL SELECT g + 1 FROM s WHERE g < ?)
@@ -295,7 +295,7 @@ func TestC30_long_history(t *testing.T) {
 			return w.count(t, `SELECT (SELECT count(*) FROM millbridge.inbox WHERE handler = 'old') + (SELECT count(*) FROM millbridge.keys WHERE message_id LIKE 'm%')`,
 				`SELECT (SELECT count(*) FROM millbridge_inbox WHERE handler = 'old') + (SELECT count(*) FROM millbridge_keys WHERE message_id LIKE 'm%')`)
 		}
-		limit := time.Minute + time.Duration(n)*time.Millisecond
+		limit := time.Duration(n) * 600 * time.Microsecond // less than what 500 a second and replica would take
 		for left() > 3 && time.Since(began) < limit {
 			during = append(during, publish())
 		}
@@ -306,8 +306,8 @@ func TestC30_long_history(t *testing.T) {
 		if m := median(during); m > 10*median(before)+50*time.Millisecond {
 			t.Errorf("publishing took %v meanwhile, %v before", m, median(before))
 		}
-		if most := slices.Max(during); most > time.Second {
-			t.Errorf("publishing once took %v", most)
+		if most := percentile(during, 99); most > time.Second {
+			t.Errorf("publishing took %v for one in a hundred", most)
 		}
 		if _, dead := w.inbox(t); dead != 3 {
 			t.Errorf("%d dead records, want 3", dead)
@@ -321,10 +321,12 @@ func TestC30_long_history(t *testing.T) {
 	})
 }
 
-func median(d []time.Duration) time.Duration {
+func median(d []time.Duration) time.Duration { return percentile(d, 50) }
+
+func percentile(d []time.Duration, p int) time.Duration {
 	d = slices.Clone(d)
 	slices.Sort(d)
-	return d[len(d)/2]
+	return d[len(d)*p/100]
 }
 
 // One step of the upkeep deletes no more than its limit, however much there is.
