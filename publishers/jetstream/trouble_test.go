@@ -134,7 +134,7 @@ func TestC18_connection_drops(t *testing.T) {
 		db, b := open(t), openBroker(t)
 		nc := b.Conn(t)
 		cfg := quick(t)
-		cfg.BatchRows = 20
+		cfg.BatchRows = 100
 		f := newForwarder(t, db, nc, cfg)
 		start(t, f)
 		var want []schema.Envelope
