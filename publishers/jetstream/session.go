@@ -93,8 +93,15 @@ func (o *owner) feed(intake, ctx context.Context, mode until, batches chan<- *st
 				idle = o.f.cfg.PollMin // what we were nudged for may not be visible yet
 			}
 		}
-		full = len(rows) == want
+		full = len(rows) == want || size(rows) > schema.MaxBatchBytes/2
 	}
+}
+
+func size(rows []schema.Row) (bytes int) {
+	for _, r := range rows {
+		bytes += len(r.Header) + len(r.Payload)
+	}
+	return bytes
 }
 
 // awaitRoom waits until a batch may be staged and returns of how many rows; 0 means to end. Unless the outbox fills
