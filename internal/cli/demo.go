@@ -116,8 +116,8 @@ func (a *app) printLine(l demo.Line) {
 func (a *app) printReport(r demo.Report) {
 	w, p := a.env.Stdout, a.paint()
 	fmt.Fprintf(w, "\n%s, read back\n", p.bold("The shop"))
-	fmt.Fprintf(w, "%d orders tried, %d rolled back: %d in the books, %d paid, %d parcels booked, %d events seen by the subscriber\n",
-		r.Tried, r.RolledBack, r.Books.Orders, r.Books.Payments, r.Parcels, r.Events)
+	fmt.Fprintf(w, "%s tried, %d rolled back: %d in the books, %d paid, %s booked, %s seen by the subscriber\n",
+		count(r.Tried, "order"), r.RolledBack, r.Books.Orders, r.Books.Payments, count(r.Parcels, "parcel"), count(int(r.Events), "event"))
 	fmt.Fprintf(w, "\n%s, read back from ledger, outbox, inbox and streams\n", p.bold("The bridge"))
 	a.printTally(w, r.Tally)
 }

@@ -137,7 +137,7 @@ func (d *demo) register(company *shippingCompany, store *archive, seen *atomic.I
 func (d *demo) play(ctx context.Context, store *archive, ended chan error) (Report, error) {
 	report := Report{Tried: len(d.plan.orders)}
 	if report.Tried > few {
-		d.tell(Say, "", 0, fmt.Sprintf("%d orders are too many to tell of each; up to %d are told.", report.Tried, few))
+		d.tell(Say, "", 0, fmt.Sprintf("%d orders: too many to tell of each, here is how far they are.", report.Tried))
 	}
 	d.said = time.Now()
 	var err error
@@ -191,9 +191,9 @@ func (d *demo) sell(ctx context.Context) (rolledBack int, err error) {
 	return rolledBack, nil
 }
 
-// progress tells once a second how far things are.
+// progress tells once a second how far a long story is.
 func (d *demo) progress(format string, args ...any) {
-	if time.Since(d.said) > time.Second {
+	if len(d.plan.orders) > few && time.Since(d.said) > time.Second {
 		d.said = time.Now()
 		d.tell(Say, "", 0, "... "+fmt.Sprintf(format, args...))
 	}

@@ -226,7 +226,7 @@ func (b *books) checks(t Tally) []Check {
 		}
 	}
 	jobs += settled + replays
-	how = append(how, fmt.Sprintf("%d settled", settled), fmt.Sprintf("%d replays", replays))
+	how = append(how, fmt.Sprintf("%d settled", settled), fmt.Sprintf("%d replayed", replays))
 	if b.unkeyed > 0 {
 		how = append(how, fmt.Sprintf("%d undecodable", b.unkeyed))
 	}
@@ -237,7 +237,7 @@ func (b *books) checks(t Tally) []Check {
 	return []Check{
 		check("jobs sent are waiting or settled", t.SentJobs, jobs, strings.Join(how, " + ")),
 		check("events sent are in the stream", t.SentEvents, b.storedEvents, fmt.Sprintf("%d in the stream", b.storedEvents)),
-		check("given up is in the poison queue", dead+b.openUnkeyed, t.Dead.Letters, fmt.Sprintf("%d letters", t.Dead.Letters)),
+		check("given up is in the poison queue", dead+b.openUnkeyed, t.Dead.Letters, fmt.Sprintf("%d in the queue", t.Dead.Letters)),
 	}
 }
 
