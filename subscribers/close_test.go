@@ -128,12 +128,7 @@ func TestCloseGivesBackWhatIsOnItsWay(t *testing.T) {
 		t.Fatal(err)
 	}
 	msgs := subscribe(t, sub)
-	testkit.Eventually(t, patience, func() error {
-		if b.info(t).NumWaiting == 0 {
-			return errors.New("no request waits")
-		}
-		return nil
-	})
+	b.waiting(t)
 	p.freeze(true)
 	b.publish(t, 5)
 	testkit.Eventually(t, patience, func() error {

@@ -107,9 +107,10 @@ func TestC17_SilentServer(t *testing.T) {
 	}
 	t.Cleanup(func() { sub.Close() })
 	msgs := subscribe(t, sub)
+	b.waiting(t)
 	testkit.Eventually(t, patience, healthy(sub))
 	p.freeze(true)
-	testkit.Eventually(t, 2*heartbeat+time.Second, unhealthy(sub, "not consuming orders.placed"))
+	testkit.Eventually(t, 2*heartbeat+time.Second, unhealthy(sub, "not consuming orders.placed: the server is silent"))
 	p.freeze(false)
 	b.publish(t, 1)
 	next(t, msgs).Ack()

@@ -140,6 +140,17 @@ func (b *bundle) info(t *testing.T) *jetstream.ConsumerInfo {
 	return c.CachedInfo()
 }
 
+// waiting waits until the consumer is asked for messages.
+func (b *bundle) waiting(t *testing.T) {
+	t.Helper()
+	testkit.Eventually(t, patience, func() error {
+		if b.info(t).NumWaiting == 0 {
+			return errors.New("no request waits")
+		}
+		return nil
+	})
+}
+
 // left waits until the stream holds n messages.
 func (b *bundle) left(t *testing.T, n uint64) {
 	t.Helper()

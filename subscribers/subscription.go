@@ -88,8 +88,11 @@ func (s *subscription) consume(ctx context.Context) error {
 			return ctx.Err()
 		}
 		got, err := p.pull(ctx, n, s.receive)
-		if err != nil { // what the server still sent for this pull has its places among n
-			got += p.close(s.receive)
+		if err != nil {
+			if ctx.Err() == nil {
+				s.report(err) // before close, which waits for a server that may be silent
+			}
+			got += p.close(s.receive) // what the server still sent has its places among n
 		}
 		s.slots.give(n - got)
 		if err != nil {
