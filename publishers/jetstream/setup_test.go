@@ -51,7 +51,8 @@ func openPostgres(t testing.TB) *database {
 	pool := testkit.Postgres(t)
 	s := postgres.New(pool, postgres.Options{Logger: testkit.Logger(t)})
 	t.Cleanup(func() { s.Close() })
-	d := &database{Store: StoreOf(s), limit: s.SetMaxPayload, parked: s.ListParked, waiting: s.ListOutbox, release: s.ReleaseParked,
+	d := &database{
+		Store: StoreOf(s), limit: s.SetMaxPayload, parked: s.ListParked, waiting: s.ListOutbox, release: s.ReleaseParked,
 		repair: RepairStoreOf(s), replica: StoreOf(s), prefix: "millbridge.",
 		publish: func(ctx context.Context, envs ...schema.Envelope) error {
 			return s.InTx(ctx, func(tx pgx.Tx) error {
@@ -62,7 +63,8 @@ func openPostgres(t testing.TB) *database {
 		exec: func(query string, args ...any) error {
 			_, err := pool.Exec(context.WithoutCancel(t.Context()), query, args...)
 			return err
-		}}
+		},
+	}
 	d.insert = func(r schema.Row) error {
 		return d.exec(`INSERT INTO millbridge.outbox (id, slot, stream, subject, header, payload) VALUES ($1, $2, $3, $4, $5, $6)`,
 			r.ID.String(), int(r.Slot), string(r.Stream), r.Subject, r.Header, r.Payload)
@@ -80,7 +82,8 @@ func openSQLite(t testing.TB) *database {
 	t.Cleanup(func() { s.Close() })
 	other := sqlite.New(write, read, sqlite.Options{})
 	t.Cleanup(func() { other.Close() })
-	d := &database{Store: StoreOf(s), limit: s.SetMaxPayload, parked: s.ListParked, waiting: s.ListOutbox, release: s.ReleaseParked,
+	d := &database{
+		Store: StoreOf(s), limit: s.SetMaxPayload, parked: s.ListParked, waiting: s.ListOutbox, release: s.ReleaseParked,
 		repair: RepairStoreOf(s), replica: StoreOf(other), prefix: "millbridge_",
 		publish: func(ctx context.Context, envs ...schema.Envelope) error {
 			return s.InTx(ctx, func(tx *sql.Tx) error {
@@ -91,7 +94,8 @@ func openSQLite(t testing.TB) *database {
 		exec: func(query string, args ...any) error {
 			_, err := write.ExecContext(context.WithoutCancel(t.Context()), query, args...)
 			return err
-		}}
+		},
+	}
 	d.insert = func(r schema.Row) error {
 		return d.exec(`INSERT INTO millbridge_outbox (id, slot, stream, subject, created_at, header, payload) VALUES (?,?,?,?,?,?,?)`,
 			r.ID[:], int(r.Slot), string(r.Stream), r.Subject, time.Now().UnixNano(), r.Header, r.Payload)
