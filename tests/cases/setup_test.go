@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -37,7 +38,8 @@ type world struct {
 	orders  func() int                   // committed business rows
 	rows    func() ([]schema.Row, error) // outbox
 	parked  func() ([]schema.ParkedRow, error)
-	dsn     string
+	dsn     string        // of PostgreSQL
+	file    string        // of SQLite
 	pg      *pgxpool.Pool // nil on SQLite
 	write   *sql.DB       // nil on PostgreSQL, as is read
 	read    *sql.DB
@@ -108,7 +110,8 @@ func onPool(t *testing.T, pool *pgxpool.Pool) *world {
 
 func onSQLite(t *testing.T) *world {
 	t.Helper()
-	write, read := testkit.SQLite(t)
+	file := filepath.Join(t.TempDir(), "millbridge.db")
+	write, read := testkit.OpenSQLite(t, file)
 	s := sqlite.New(write, read, sqlite.Options{Logger: testkit.Logger(t)})
 	t.Cleanup(s.Close)
 	if _, _, err := s.MigrateUp(t.Context()); err != nil {
@@ -118,7 +121,7 @@ func onSQLite(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	outbox := publishers.NewOutbox(s, publishers.Config{})
-	w := &world{store: s, write: write, read: read}
+	w := &world{store: s, file: file, write: write, read: read}
 	w.inTx = func(fn func(u unit) error) error {
 		return s.InTx(t.Context(), func(tx *sql.Tx) error {
 			return fn(unit{

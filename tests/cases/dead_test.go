@@ -1,0 +1,132 @@
+package cases
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/millbridge/millbridge/internal/testkit"
+	"github.com/millbridge/millbridge/schema"
+)
+
+// lease is that of the forwarders here; a takeover needs no more than this and a look.
+const lease = 2 * time.Second
+
+// shipped waits until n events were sent and removed, for so long.
+func (w *world) shipped(t *testing.T, n int, limit time.Duration) {
+	t.Helper()
+	began := time.Now()
+	w.sent(t, n)
+	if d := time.Since(began); d > limit {
+		t.Errorf("it took %v, want at most %v", d, limit)
+	}
+	if rows, err := w.rows(); err != nil || len(rows) != 0 {
+		t.Errorf("%d rows are left, %v", len(rows), err)
+	}
+}
+
+// flow publishes batches of a hundred until the events of n are committed.
+func (w *world) flow(t *testing.T, from, n int) {
+	t.Helper()
+	for ; from < n; from += 100 {
+		w.publish(t, numbered(from, 100)...)
+	}
+}
+
+// A forwarder is killed while it moves batches of a hundred; another replica is there. Then the only one is killed and
+// started again under the same name.
+func TestC32_killed_process(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		one := w.launch(t, processSpec{Name: "one", Lease: lease})
+		w.flow(t, 0, 1_000)
+		w.shipped(t, 1_000, time.Minute) // it runs
+		total := 1_000
+		for round := range 3 {
+			name := "one" // under the same name, with nobody else
+			if round == 0 {
+				name = "two" // a replica, from the beginning
+			}
+			var other *process
+			if round == 0 {
+				other = w.launch(t, processSpec{Name: name, Lease: lease})
+				other.says(t, "state=standby")
+			}
+			w.flow(t, total, total+1_000)
+			total += 1_000
+			one.signal(t, os.Kill)
+			if other == nil {
+				other = w.launch(t, processSpec{Name: name, Lease: lease})
+			}
+			w.shipped(t, total, 20*time.Second)
+			one = other
+		}
+		w.inOrder(t, total)
+	})
+}
+
+// A forwarder is stopped for several times its lease while it moves rows, and goes on.
+func TestC32_stopped_process(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		one := w.launch(t, processSpec{Name: "one", Lease: lease})
+		w.flow(t, 0, 100)
+		w.shipped(t, 100, time.Minute)
+		two := w.launch(t, processSpec{Name: "two", Lease: lease})
+		two.says(t, "state=standby")
+		if w.pg == nil { // a process in the middle of a transaction of SQLite would keep everybody from writing
+			one.signal(t, syscall.SIGSTOP)
+			w.flow(t, 100, 200)
+			<-time.After(3 * lease)
+			if rows, err := w.rows(); err != nil || len(rows) != 100 {
+				t.Errorf("%d rows wait (%v); the file is locked by a process that may go on at any time", len(rows), err)
+			}
+			w.nats.Restart()
+			one.signal(t, syscall.SIGCONT)
+			w.shipped(t, 200, 20*time.Second)
+			one.signal(t, syscall.SIGSTOP)
+			w.flow(t, 200, 300)
+			one.signal(t, os.Kill)
+			w.shipped(t, 300, 20*time.Second)
+			w.inOrder(t, 300)
+			return
+		}
+		w.flow(t, 100, 2_000)
+		one.signal(t, syscall.SIGSTOP)
+		w.shipped(t, 2_000, 20*time.Second)
+		owners := w.owners(t)
+		<-time.After(2 * lease)
+		w.nats.Restart()
+		one.signal(t, syscall.SIGCONT)
+		w.flow(t, 2_000, 2_100)
+		w.shipped(t, 2_100, 20*time.Second)
+		// It has found out and writes nothing: the shards are the other's, and nothing is there twice.
+		testkit.Eventually(t, 20*time.Second, func() error {
+			if n := strings.Count(one.output(), "state=standby"); n < 2 {
+				return fmt.Errorf("%d shards are left to the other", n)
+			}
+			return nil
+		})
+		if now := w.owners(t); now != owners || !strings.Contains(now, "two/") || strings.Contains(now, "one/") {
+			t.Errorf("the shards belong to %s, belonged to %s", now, owners)
+		}
+		w.inOrder(t, 2_100)
+	})
+}
+
+// owners names those who wrote the ledger's last lines.
+func (w *world) owners(t *testing.T) string {
+	t.Helper()
+	var all []string
+	shards, err := w.store.Shards(t.Context(), schema.Events)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range shards {
+		if s.Batch > 1 {
+			all = append(all, s.LedgerOwner)
+		}
+	}
+	return strings.Join(all, " ")
+}
