@@ -87,6 +87,10 @@ type purge struct {
 	args  []any
 }
 
+// ownerKeep is how long an owner is remembered after another has removed rows: one that stood still may write one more
+// cursor after that.
+const ownerKeep = 24 * time.Hour
+
 func (s *Store) purges(limit int) []purge {
 	now := s.now()
 	return []purge{
@@ -103,9 +107,10 @@ func (s *Store) purges(limit int) []purge {
 		{
 			"owners", `SELECT o.number FROM millbridge_shards AS s
 				JOIN millbridge_owners AS l ON l.stream = s.stream AND l.generation = s.generation AND l.shard = s.shard AND l.token = s.ledger_owner
-				JOIN millbridge_owners AS o ON o.stream = s.stream AND o.generation = s.generation AND o.shard = s.shard AND o.number < l.number LIMIT ?`,
+				JOIN millbridge_owners AS o ON o.stream = s.stream AND o.generation = s.generation AND o.shard = s.shard AND o.number < l.number
+				WHERE o.acquired_at < ? LIMIT ?`,
 			"millbridge_owners", "number",
-			[]any{limit},
+			[]any{now - ownerKeep.Nanoseconds(), limit},
 		},
 	}
 }
