@@ -44,8 +44,9 @@ type Envelope struct {
 	Metadata map[string]string // free entries for the receiver; values are kept byte for byte
 	Payload  []byte            // the message's bytes; nil and empty are the same
 
-	Time  time.Time // when it was made; filled in at publish if zero
-	DueAt time.Time // not before; zero means at once. Not on the wire
+	Time  time.Time     // when it was made; filled in at publish if zero
+	DueAt time.Time     // not before; zero means at once. Not on the wire
+	Delay time.Duration // not before so long after publishing; zero means at once. Not on the wire
 
 	Source string  // received messages: the outbox it came from
 	Replay *Replay // replays: what is replayed, for whom
@@ -75,6 +76,10 @@ func WithOrderingKey(key string) Option { return func(e *Envelope) { e.OrderingK
 
 // WithDueAt holds the message back until t, judged by the database's clock.
 func WithDueAt(t time.Time) Option { return func(e *Envelope) { e.DueAt = t } }
+
+// WithDelay holds the message back for d from its publishing on, by the database's clock: a publisher whose own clock
+// is wrong is none the worse for it.
+func WithDelay(d time.Duration) Option { return func(e *Envelope) { e.Delay = d } }
 
 // WithTime sets the time the message was made in place of the time of publishing.
 func WithTime(t time.Time) Option { return func(e *Envelope) { e.Time = t } }

@@ -74,6 +74,14 @@ func (e Envelope) Validate(maxPayload int) error {
 	}
 	v.year("time", e.Time, 1, 9999)
 	v.year("due_at", e.DueAt, 1970, 2261) // what both databases can store
+	switch {
+	case e.Delay < 0:
+		v.add("delay", "must not be negative")
+	case e.Delay > maxDelay:
+		v.add("delay", "must not be longer than 100 years")
+	case e.Delay > 0 && !e.DueAt.IsZero():
+		v.add("delay", "cannot go with due_at")
+	}
 	if maxPayload == 0 {
 		maxPayload = DefaultPayload
 	}
@@ -91,6 +99,8 @@ func (e Envelope) Validate(maxPayload int) error {
 	}
 	return v.err(e.ID)
 }
+
+const maxDelay = 100 * 365 * 24 * time.Hour
 
 type validator struct{ faults []Fault }
 

@@ -58,6 +58,13 @@ func TestValidate_reports_all_faults_in_the_order_of_the_fields(t *testing.T) {
 	if got := faults(t, e); !slices.Equal(got, want) {
 		t.Errorf("faults\n%v\nwant\n%v", got, want)
 	}
+	for _, e := range []schema.Envelope{
+		job(schema.WithDelay(-1)), job(schema.WithDelay(101 * 365 * 24 * time.Hour)), job(schema.WithDelay(1), schema.WithDueAt(time.Now())),
+	} {
+		if got := faults(t, e); !slices.Equal(got, []string{"delay"}) {
+			t.Errorf("delay %v: faults %v", e.Delay, got)
+		}
+	}
 	e = schema.NewEvent("", nil)
 	e.Target, e.Visibility = "t", "secret"
 	if got, want := faults(t, e), []string{"name", "target", "visibility"}; !slices.Equal(got, want) {

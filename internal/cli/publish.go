@@ -89,7 +89,9 @@ func (p *publishFlags) options(payload []byte, now time.Time) ([]schema.Option, 
 	if p.public {
 		opts = append(opts, schema.WithPublic())
 	}
-	if p.due != "" {
+	if d, err := config.ParseDuration(p.due); err == nil && d > 0 {
+		opts = append(opts, schema.WithDelay(time.Duration(d))) // by the database's clock
+	} else if p.due != "" {
 		due, err := parseTime(p.due, now, 1)
 		if err != nil {
 			return nil, usagef("--due: %v", err)

@@ -36,7 +36,7 @@ func (a adapter) InsertQuery(topic string, msgs message.Messages) (sql.Query, er
 			faults = append(faults, err)
 		case keyed(e):
 			faults = append(faults, unsupported(e.ID, "key"))
-		case !e.DueAt.IsZero():
+		case !e.DueAt.IsZero() || e.Delay != 0:
 			faults = append(faults, unsupported(e.ID, "due_at"))
 		}
 		envs[i] = e

@@ -43,7 +43,8 @@ const (
 	// nothing if one of the call's keys was used with other content.
 	sqlInsertSome = sqlFirst + `,
 		t AS MATERIALIZED (
-			SELECT t.*, CASE WHEN t.due <> 0 THEN timestamptz 'epoch' + t.due * interval '1 microsecond' END AS due_at
+			SELECT t.*, CASE WHEN t.due > 0 THEN timestamptz 'epoch' + t.due * interval '1 microsecond'
+			                 WHEN t.due < 0 THEN statement_timestamp() - t.due * interval '1 microsecond' END AS due_at
 			  FROM unnest($1::text[], $2::integer[], $3::text[], $4::text[], $5::bigint[], $6::bytea[], $7::bytea[], $9::bigint[], $10::bytea[])
 			       WITH ORDINALITY AS t(stream, slot, id, subject, order_lock, header, payload, due, key, n)
 			 WHERE (t.key = '' OR EXISTS (SELECT FROM millbridge.keys AS k WHERE k.hash = t.key AND k.call = $11::text::uuid))

@@ -172,7 +172,7 @@ type chunk struct {
 	locks    []int64
 	headers  [][]byte
 	payloads [][]byte
-	due      []int64  // microseconds since 1970; 0 is none
+	due      []int64  // microseconds since 1970, or from now on if negative; 0 is none
 	keys     [][]byte // empty is none
 	bytes    int
 }
@@ -192,7 +192,10 @@ func (c *chunk) add(e schema.Envelope, r schema.Row) {
 	if payload == nil {
 		payload = []byte{} // nil would be NULL
 	}
-	if !e.DueAt.IsZero() {
+	switch {
+	case e.Delay > 0:
+		due = -max(e.Delay.Microseconds(), 1)
+	case !e.DueAt.IsZero():
 		due = e.DueAt.UnixMicro()
 	}
 	if keyed(e) {

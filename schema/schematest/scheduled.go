@@ -42,6 +42,27 @@ func testScheduled[Tx any](t *testing.T, open Opener[Tx]) {
 		}
 	})
 
+	t.Run("after a delay by the database's clock", func(t *testing.T) {
+		s := start(t, open)
+		long := schema.NewJob("crm", "long", nil, schema.WithDelay(2*time.Hour), schema.WithKey("k"))
+		short := schema.NewEvent("short", nil, schema.WithDelay(time.Nanosecond))
+		now := schema.NewJob("crm", "now", nil, schema.WithDelay(0))
+		s.publish(long, short, now)
+		s.wantWaiting(schema.Jobs, now.ID)
+		list, err := s.Store.ListScheduled(s.ctx, schema.RowFilter{Stream: schema.Jobs})
+		s.must(err)
+		if len(list) != 1 || (time.Until(list[0].DueAt)-2*time.Hour).Abs() > time.Minute {
+			t.Fatalf("scheduled %+v", list)
+		}
+		if res := s.tend(); res.Moved > 1 || res.NextDue > 2*time.Hour || res.NextDue < time.Hour {
+			t.Fatalf("%+v, want the short one moved and the long one next", res)
+		}
+		s.wantWaiting(schema.Events, short.ID)
+		s.age(2*time.Hour + time.Second)
+		s.tend()
+		s.wantWaiting(schema.Jobs, now.ID, long.ID)
+	})
+
 	t.Run("a few at a time", func(t *testing.T) {
 		s := start(t, open)
 		var envs []schema.Envelope

@@ -63,7 +63,7 @@ func fromMessages(topic string, msgs message.Messages) ([]schema.Envelope, error
 			faults = append(faults, err)
 		case keyed(e):
 			faults = append(faults, unsupported(e.ID, "key"))
-		case !e.DueAt.IsZero():
+		case !e.DueAt.IsZero() || e.Delay != 0:
 			faults = append(faults, unsupported(e.ID, "due_at"))
 		}
 		envs[i] = e

@@ -71,10 +71,14 @@ func insert(ctx context.Context, tx *sql.Tx, envs []schema.Envelope, receipts []
 	var later []schema.Row
 	var when []int64
 	for i, e := range envs {
+		at := e.DueAt
+		if e.Delay > 0 {
+			at = now.Add(e.Delay)
+		}
 		switch {
 		case receipts[i].Existing:
-		case e.DueAt.After(now):
-			later, when = append(later, schema.NewRow(e)), append(when, e.DueAt.UnixNano())
+		case at.After(now):
+			later, when = append(later, schema.NewRow(e)), append(when, at.UnixNano())
 		default:
 			due = append(due, schema.NewRow(e))
 		}
