@@ -1,0 +1,110 @@
+package ops
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millbridge/millbridge/publishers/jetstream"
+	"github.com/millbridge/millbridge/schema"
+)
+
+// good is a status without anything wrong.
+func good() Status {
+	return Status{
+		Database: Database{Reachable: true, Outbox: "a", Bound: true},
+		NATS:     NATS{Reachable: true},
+		Shards:   []Shard{{Stream: schema.Jobs, LeaseSeconds: 5}, {Stream: schema.Events, LeaseSeconds: 5}},
+		Streams:  []Stream{{Name: "MB_JOBS", Role: "jobs", Replicas: 3}, {Name: "MB_EVENTS", Role: "events", Replicas: 3}, {Name: "MB_DEAD", Role: "dead", Replicas: 3}},
+	}
+}
+
+func TestJudge(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	consumer := func(waiting uint64, inFlight int, pulling bool, idle time.Duration) func(*Status) {
+		return func(st *Status) {
+			st.Consumers = []Consumer{{
+				Name: "crm", role: schema.Jobs, Handlers: []string{"crm"}, filters: []string{"x"},
+				Waiting: waiting, InFlight: inFlight, Pulling: pulling, LastActive: now.Add(-idle),
+			}}
+		}
+	}
+	for name, c := range map[string]struct {
+		change func(*Status)
+		reason string // empty: ok
+		note   string
+	}{
+		"nothing":        {func(*Status) {}, "", ""},
+		"unknown part":   {func(st *Status) { st.Reasons = []string{"backlogs unknown: no answer"} }, "backlogs unknown", ""},
+		"copy":           {func(st *Status) { st.Database.Bound = false }, "is a copy or was restored elsewhere", ""},
+		"unknown outbox": {func(st *Status) { st.Database = Database{} }, "", ""},
+		"stop": {func(st *Status) {
+			st.Stops = []Stop{{Stream: schema.Jobs, Stop: jetstream.StopClone, Detail: "d", Hint: "h"}}
+		}, "shard 0 of jobs is stopped (clone): d. h", ""},
+		"overdue":          {func(st *Status) { st.Backlogs = []Backlog{{InOutbox, schema.Events, "e", 3, 61}} }, "rows of e in the outbox: 3, the oldest for 1m1s", ""},
+		"not yet":          {func(st *Status) { st.Backlogs = []Backlog{{InOutbox, schema.Events, "e", 3, 59}} }, "", ""},
+		"scheduled is old": {func(st *Status) { st.Backlogs = []Backlog{{InScheduled, schema.Events, "e", 3, 9999}} }, "", ""},
+		"parked":           {func(st *Status) { st.Backlogs = []Backlog{{InParked, schema.Events, "e", 3, 9999}} }, "", "parked rows of e: 3"},
+		"nobody forwards": {func(st *Status) {
+			st.Shards[1].LeaseSeconds = -3
+			st.Backlogs = []Backlog{{InOutbox, schema.Events, "e", 3, 1}}
+		}, "nobody forwards shard 0 of events", ""},
+		"nothing to do":     {func(st *Status) { st.Shards[1].LeaseSeconds = -3 }, "", ""},
+		"missing stream":    {func(st *Status) { st.Streams[0].Missing = true }, "stream MB_JOBS is missing: messages of mb.jobs.>", ""},
+		"two copies":        {func(st *Status) { st.Streams[1].Replicas = 2 }, "", "stream MB_EVENTS has 2 of 3 copies"},
+		"idle with nothing": {consumer(0, 0, false, time.Hour), "", ""},
+		"just started":      {consumer(5, 0, false, 9*time.Second), "", ""},
+		"not consuming":     {consumer(5, 0, false, 11*time.Second), "not consuming: nobody has asked for messages of crm", ""},
+		"pulling":           {consumer(5, 0, true, time.Hour), "", ""},
+		"all busy":          {consumer(5, 2, false, 40*time.Second), "", ""},
+		"died while busy":   {consumer(5, 2, false, 46*time.Second), "waiting: 7", ""},
+		"letters":           {func(st *Status) { st.Dead = Dead{Letters: 4, AtLeast: true} }, "", "dead letters: at least 4"},
+		"no consumer":       {func(st *Status) { st.Streams[0].Groups = map[string]int64{"erp": 2} }, "target erp has no consumer, messages waiting (stream): 2", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			st := good()
+			c.change(&st)
+			New(nil, nil, Config{Leases: true}).judge(&st, now)
+			reasons, notes := strings.Join(st.Reasons, "\n"), strings.Join(st.Notes, "\n")
+			if st.OK != (c.reason == "") || !strings.Contains(reasons, c.reason) {
+				t.Errorf("ok is %v, reasons %q, want %q", st.OK, reasons, c.reason)
+			}
+			if !strings.Contains(notes, c.note) || c.note == "" && notes != "" {
+				t.Errorf("notes %q, want %q", notes, c.note)
+			}
+		})
+	}
+}
+
+func TestMatches(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		filter, name string
+		want         bool
+	}{
+		{"order.placed", "order.placed", true},
+		{"order.placed", "order", false},
+		{"order", "order.placed", false},
+		{"order.>", "order.placed.now", true},
+		{"order.>", "order", false},
+		{">", "order", true},
+		{"*.placed", "order.placed", true},
+		{"*.placed", "order.paid", false},
+		{"*", "order.placed", false},
+	} {
+		if got := matches(c.filter, c.name); got != c.want {
+			t.Errorf("matches(%q, %q) = %v", c.filter, c.name, got)
+		}
+	}
+}
+
+func TestPoison_refuses_a_page_that_never_was(t *testing.T) {
+	t.Parallel()
+	for _, after := range []string{"x", "handler", "handler:", "handler:x", "forwarder:-1", "other:1"} {
+		if _, _, err := New(nil, nil, Config{}).Poison(t.Context(), PoisonQuery{After: after}); err == nil {
+			t.Errorf("%q was accepted", after)
+		}
+	}
+}
