@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/millbridge/millbridge/handlers"
 	"github.com/millbridge/millbridge/internal/deadletters"
 	"github.com/millbridge/millbridge/router"
@@ -241,6 +243,41 @@ type noTombstones struct{}
 
 func (noTombstones) Tombstone(context.Context, deadletters.Letter, string) (bool, error) {
 	return false, errFlaky
+}
+
+// A copy of the original that comes late, after its replay was published: it is acked and never runs, whether the replay
+// has succeeded or died.
+func TestC35_late_original(t *testing.T) {
+	onBoth(t, func(t *testing.T, b *bench) {
+		_, seen, repaired := poison(b, 2, quick(1))
+		letters := b.letters()
+		if err := b.operator().Replay(t.Context(), letters[0]); err != nil {
+			t.Fatal(err)
+		}
+		b.eventually(seen.reaches(3))
+		b.awaitLetters(3) // it died again
+		repaired.Store(true)
+		if err := b.operator().Replay(t.Context(), letters[1]); err != nil {
+			t.Fatal(err)
+		}
+		b.eventually(seen.reaches(4))
+		b.awaitNoJobs()
+		for _, l := range letters {
+			late := &nats.Msg{Subject: l.Subject, Header: nats.Header{}, Data: l.Payload}
+			for k, v := range l.Header {
+				if !strings.HasPrefix(k, "Nats-") {
+					late.Header[k] = v
+				}
+			}
+			if _, err := b.js.PublishMsg(t.Context(), late); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.awaitNoJobs()
+		if n := len(b.letters()); n != 3 || seen.count() != 4 {
+			t.Errorf("%d letters, want 3; %d calls, want 4", n, seen.count())
+		}
+	})
 }
 
 // An event's dead letter is replayed only for the subscription that gave it up.

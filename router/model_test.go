@@ -35,7 +35,7 @@ func TestModel(t *testing.T) {
 					worlds++ // each has a handler of its own, so that they can share the database
 					w := newWorld(rt, store, mode, fmt.Sprintf("h%d", worlds))
 					defer w.abandon()
-					for range rapid.IntRange(1, 60).Draw(rt, "steps") {
+					for range rapid.IntRange(1, 120).Draw(rt, "steps") {
 						w.move()
 					}
 					w.finish()
@@ -94,7 +94,7 @@ func newWorld(rt *rapid.T, store modelStore, mode handlers.Mode, handler string)
 	return &world{
 		T: rt, store: store, mode: mode, handler: handler,
 		policy: handlers.Policy{
-			Retry: schema.RetryPolicy{MaxAttempts: 3, Base: 1, Factor: 1}, Mode: mode, MaxCrashes: 4, Timeout: time.Hour,
+			Retry: schema.RetryPolicy{MaxAttempts: 2, Base: 1, Factor: 1}, Mode: mode, MaxCrashes: 4, Timeout: time.Hour,
 		}.OrDefault(),
 		runs:    newRuns(store, time.Hour, slog.New(slog.DiscardHandler)),
 		letters: map[string]*modelLetter{}, effects: map[life][]string{}, done: map[life]bool{},
@@ -116,7 +116,7 @@ func (w *world) move() {
 	add := func(do func(), format string, args ...any) {
 		moves = append(moves, possible{fmt.Sprintf(format, args...), do})
 	}
-	if len(w.stream) < 5 {
+	if len(w.stream) < 4 {
 		add(w.publish, "publish")
 	}
 	for _, m := range w.stream {
@@ -126,8 +126,9 @@ func (w *world) move() {
 	}
 	for _, a := range w.actors {
 		step := func() { w.step(a, rapid.SampledFrom(a.fatesAt()).Draw(w.T, "fate")) }
-		add(step, "%s goes on", a.name)
-		add(step, "%s goes on", a.name) // more likely than others
+		for range 4 { // more likely than others, so that something comes to an end
+			add(step, "%s goes on", a.name)
+		}
 	}
 	for _, a := range slices.Concat(w.actors, w.crashed) {
 		if a.run.Owner != "" && !a.expired {
