@@ -106,7 +106,7 @@ func TestHandle_has_one_deadline(t *testing.T) {
 			start := time.Now()
 			err := newHook(t, webhook.Config{URL: server.url, Timeout: 300 * time.Millisecond}).Handle(t.Context(), schema.NewJob("t", "a", []byte("x")))
 			wantKind(t, err, schema.Temporary)
-			if took := time.Since(start); took < 50*time.Millisecond && name != "early hints" || took > 5*time.Second {
+			if took := time.Since(start); took < 50*time.Millisecond && name != "early hints" || took > 15*time.Second {
 				t.Errorf("took %v: %v", took, err)
 			}
 			if n := server.count.Load(); n != 1 {
@@ -123,12 +123,9 @@ func TestHandle_of_a_switched_protocol(t *testing.T) {
 		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
 		_, _ = io.Copy(io.Discard, conn)
 	})
-	start := time.Now()
-	err := newHook(t, webhook.Config{URL: server.url, Timeout: 10 * time.Second}).Handle(t.Context(), schema.NewJob("t", "a", []byte("x")))
+	// Running into the deadline would be temporary.
+	err := newHook(t, webhook.Config{URL: server.url, Timeout: time.Minute}).Handle(t.Context(), schema.NewJob("t", "a", []byte("x")))
 	wantKind(t, err, schema.Permanent)
-	if took := time.Since(start); took > 5*time.Second {
-		t.Errorf("took %v", took)
-	}
 }
 
 func TestHandle_reads_no_more_than_it_must(t *testing.T) {
@@ -158,12 +155,8 @@ func TestHandle_reads_no_more_than_it_must(t *testing.T) {
 		},
 	} {
 		server := newReceiver(t, answer)
-		start := time.Now()
-		if err := newHook(t, webhook.Config{URL: server.URL, MaxResponse: 1000}).Handle(t.Context(), schema.NewJob("t", "a", nil)); err != nil {
+		if err := newHook(t, webhook.Config{URL: server.URL, MaxResponse: 1000, Timeout: time.Minute}).Handle(t.Context(), schema.NewJob("t", "a", nil)); err != nil {
 			t.Errorf("%s: %v", name, err)
-		}
-		if took := time.Since(start); took > 5*time.Second {
-			t.Errorf("%s: took %v", name, took)
 		}
 		server.Close() // waits for the handler
 	}
