@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,19 +15,53 @@ import (
 	"github.com/millbridge/millbridge/schema/schematest"
 )
 
-// opener makes harnesses on databases of their own, with connections as configure leaves them.
-func opener(configure func(*pgxpool.Config)) schematest.Opener[pgx.Tx] {
-	return func(t *testing.T) schematest.Harness[pgx.Tx] {
-		t.Helper()
-		pool := testkit.EmptyPostgres(t)
-		if _, err := pool.Exec(t.Context(), `CREATE TABLE orders (n integer)`); err != nil {
-			t.Fatal(err)
+// opener makes harnesses with connections as configure leaves them. A test gives its database back for the next one:
+// to make one takes longer than most of the tests.
+func opener(t *testing.T, configure func(*pgxpool.Config)) schematest.Opener[pgx.Tx] {
+	t.Helper()
+	var mu sync.Mutex
+	var spare []*pgxpool.Pool
+	return func(sub *testing.T) schematest.Harness[pgx.Tx] {
+		sub.Helper()
+		mu.Lock()
+		var pool *pgxpool.Pool
+		if n := len(spare); n > 0 {
+			pool, spare = spare[n-1], spare[:n-1]
 		}
-		if configure != nil {
-			pool = repool(t, pool, configure)
+		mu.Unlock()
+		if pool == nil {
+			pool = testkit.EmptyPostgres(t)
+			if configure != nil {
+				pool = repool(t, pool, configure)
+			}
 		}
-		return harness(t, pool)
+		sub.Cleanup(func() {
+			if sub.Failed() {
+				return // it may have left a transaction open
+			}
+			if err := empty(pool); err != nil {
+				sub.Errorf("make the database fit for the next test: %v", err)
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			spare = append(spare, pool)
+		})
+		if err := empty(pool); err != nil {
+			sub.Fatal(err)
+		}
+		return harness(sub, pool)
 	}
+}
+
+// empty leaves what a new database with a business table has.
+func empty(pool *pgxpool.Pool) error {
+	for _, sql := range []string{`DROP SCHEMA IF EXISTS millbridge CASCADE`, `DROP TABLE IF EXISTS orders`, `CREATE TABLE orders (n integer)`} {
+		if _, err := pool.Exec(context.Background(), sql); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // repool opens another pool on the same database.
@@ -67,38 +102,40 @@ func harness(t *testing.T, pool *pgxpool.Pool) schematest.Harness[pgx.Tx] {
 	}
 }
 
+// age makes all that is stored d older.
 func age(ctx context.Context, pool *pgxpool.Pool, d time.Duration) error {
-	for _, column := range []string{
-		"outbox.created_at", "scheduled.created_at", "scheduled.due_at", "parked.created_at", "parked.parked_at", "keys.created_at",
-		"shards.lease_until", "shards.updated_at", "owners.acquired_at", "inbox.lease_until", "inbox.next_try", "inbox.updated_at",
+	b := &pgx.Batch{}
+	for table, columns := range map[string][]string{
+		"outbox": {"created_at"}, "scheduled": {"created_at", "due_at"}, "parked": {"created_at", "parked_at"}, "keys": {"created_at"},
+		"shards": {"lease_until", "updated_at"}, "owners": {"acquired_at"}, "inbox": {"lease_until", "next_try", "updated_at"},
 	} {
-		table, name, _ := strings.Cut(column, ".")
-		_, err := pool.Exec(ctx, `UPDATE millbridge.`+table+` SET `+name+` = `+name+` - $1::bigint * interval '1 microsecond'`, d.Microseconds())
-		if err != nil {
-			return err
+		var set []string
+		for _, c := range columns {
+			set = append(set, c+" = "+c+" - $1::bigint * interval '1 microsecond'")
 		}
+		b.Queue(`UPDATE millbridge.`+table+` SET `+strings.Join(set, ", "), d.Microseconds())
 	}
-	return nil
+	return pool.SendBatch(ctx, b).Close()
 }
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	schematest.Run(t, opener(nil))
+	schematest.Run(t, opener(t, nil))
 }
 
-func TestC05_key_scope(t *testing.T) { schematest.C05(t, opener(nil)) }
-func TestC06_key_bytes(t *testing.T) { schematest.C06(t, opener(nil)) }
-func TestC21_two_names(t *testing.T) { schematest.C21(t, opener(nil)) }
-func TestC22_payloads(t *testing.T)  { schematest.C22(t, opener(nil)) }
-func TestC30_cleanup(t *testing.T)   { schematest.C30(t, opener(nil)) }
-func TestC36_batches(t *testing.T)   { schematest.C36(t, opener(nil)) }
+func TestC05_key_scope(t *testing.T) { schematest.C05(t, opener(t, nil)) }
+func TestC06_key_bytes(t *testing.T) { schematest.C06(t, opener(t, nil)) }
+func TestC21_two_names(t *testing.T) { schematest.C21(t, opener(t, nil)) }
+func TestC22_payloads(t *testing.T)  { schematest.C22(t, opener(t, nil)) }
+func TestC30_cleanup(t *testing.T)   { schematest.C30(t, opener(t, nil)) }
+func TestC36_batches(t *testing.T)   { schematest.C36(t, opener(t, nil)) }
 
 // The sessions' time zones are none of our business.
 func TestC33_clocks(t *testing.T) {
 	t.Parallel()
 	for _, zone := range []string{"UTC", "Asia/Kolkata", "America/New_York"} {
 		t.Run(zone, func(t *testing.T) {
-			schematest.C33(t, opener(func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["timezone"] = zone }))
+			schematest.C33(t, opener(t, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["timezone"] = zone }))
 		})
 	}
 }

@@ -176,9 +176,7 @@ func TestC27_behind_a_transaction_pooler(t *testing.T) {
 	for name, mode := range map[string]pgx.QueryExecMode{"exec": pgx.QueryExecModeExec, "simple protocol": pgx.QueryExecModeSimpleProtocol} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			schematest.Run(t, func(t *testing.T) schematest.Harness[pgx.Tx] {
-				return opener(func(c *pgxpool.Config) { behindPooler(t, c, mode) })(t)
-			})
+			schematest.Run(t, opener(t, func(c *pgxpool.Config) { behindPooler(t, c, mode) }))
 		})
 	}
 }

@@ -91,7 +91,7 @@ func testReader[Tx any](t *testing.T, open Opener[Tx]) {
 		want := make(map[int64]bool)
 		excluded := make([]map[int64]schema.Row, n)
 		batch := make([]int64, n)
-		for round := range 60 {
+		for round := range 36 {
 			for range 5 {
 				s.publish(schema.NewJob("crm", "a", nil))
 			}
