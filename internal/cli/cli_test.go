@@ -110,6 +110,7 @@ func TestUsage_errors_exit_with_2_and_a_hint(t *testing.T) {
 		{"publish", "job", "crm"},
 		{"publish", "job", "a", "b", "c", "d"},
 		{"publish", "job", "a", "b", "--due", "tomorrow"},
+		{"publish", "job", "a", "b", "--due", "-1h"},
 		{"publish", "job", "a", "b", "--meta", "x"},
 		{"poison", "replay"},
 		{"poison", "replay", "x", "--all"},

@@ -46,7 +46,7 @@ func (p *poisonFlags) read(now time.Time) error {
 		if t.text == "" {
 			continue
 		}
-		at, err := parseTime(t.text, now, -1)
+		at, err := parseTime(t.text, now)
 		if err != nil {
 			return usagef("%s: %v", t.name, err)
 		}

@@ -89,14 +89,12 @@ func (p *publishFlags) options(payload []byte, now time.Time) ([]schema.Option, 
 	if p.public {
 		opts = append(opts, schema.WithPublic())
 	}
-	if d, err := config.ParseDuration(p.due); err == nil && d > 0 {
-		opts = append(opts, schema.WithDelay(time.Duration(d))) // by the database's clock
-	} else if p.due != "" {
-		due, err := parseTime(p.due, now, 1)
+	if p.due != "" {
+		wait, err := dueOption(p.due, now)
 		if err != nil {
 			return nil, usagef("--due: %v", err)
 		}
-		opts = append(opts, schema.WithDueAt(due))
+		opts = append(opts, wait)
 	}
 	for _, entry := range p.metadata {
 		k, v, ok := strings.Cut(entry, "=")
@@ -108,10 +106,22 @@ func (p *publishFlags) options(payload []byte, now time.Time) ([]schema.Option, 
 	return opts, nil
 }
 
-// parseTime reads a point in time, or a span from now on in the given direction.
-func parseTime(s string, now time.Time, direction time.Duration) (time.Time, error) {
+// dueOption reads when a message is due; a span is counted by the database's clock.
+func dueOption(s string, now time.Time) (schema.Option, error) {
 	if d, err := config.ParseDuration(s); err == nil {
-		return now.Add(direction * time.Duration(d)), nil
+		if d <= 0 {
+			return nil, fmt.Errorf("%v is not in the future", d)
+		}
+		return schema.WithDelay(time.Duration(d)), nil
+	}
+	due, err := parseTime(s, now)
+	return schema.WithDueAt(due), err
+}
+
+// parseTime reads a point in time, or a span before now.
+func parseTime(s string, now time.Time) (time.Time, error) {
+	if d, err := config.ParseDuration(s); err == nil {
+		return now.Add(-time.Duration(d)), nil
 	}
 	for _, layout := range []string{time.RFC3339Nano, "2006-01-02 15:04:05Z07:00", "2006-01-02"} {
 		if t, err := time.Parse(layout, s); err == nil {
