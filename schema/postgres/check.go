@@ -26,12 +26,13 @@ func (s *Store) Check(ctx context.Context) error {
 	var server int
 	var standby, trigger bool
 	var cache int64
+	var encoding string
 	err = s.pool.QueryRow(ctx, `
-		SELECT current_setting('server_version_num')::integer, pg_is_in_recovery(),
+		SELECT current_setting('server_version_num')::integer, pg_is_in_recovery(), current_setting('server_encoding'),
 		       (SELECT seqcache FROM pg_catalog.pg_sequence WHERE seqrelid = 'millbridge.outbox_seq'::regclass),
 		       EXISTS (SELECT FROM pg_catalog.pg_trigger
 		                WHERE tgrelid = 'millbridge.outbox'::regclass AND tgenabled <> 'D' AND tgtype & 3 = 3)
-	`).Scan(&server, &standby, &cache, &trigger) // tgtype: 1 is FOR EACH ROW, 2 is BEFORE
+	`).Scan(&server, &standby, &encoding, &cache, &trigger) // tgtype: 1 is FOR EACH ROW, 2 is BEFORE
 	if err != nil {
 		return wrap("check database", err)
 	}
@@ -41,6 +42,9 @@ func (s *Store) Check(ctx context.Context) error {
 	}
 	if standby {
 		faults = append(faults, errors.New("the server is a standby: connect to the primary"))
+	}
+	if encoding != "UTF8" {
+		faults = append(faults, fmt.Errorf("the database's encoding is %s, which cannot hold every error text: create it with UTF8", encoding))
 	}
 	if cache != 1 {
 		faults = append(faults, fmt.Errorf("millbridge.outbox_seq has CACHE %d, which breaks the order of messages: ALTER SEQUENCE millbridge.outbox_seq CACHE 1", cache))

@@ -56,7 +56,7 @@ func opener(t *testing.T, configure func(*pgxpool.Config)) schematest.Opener[pgx
 
 // empty leaves what a new database with a business table has.
 func empty(pool *pgxpool.Pool) error {
-	for _, sql := range []string{`DROP SCHEMA IF EXISTS millbridge CASCADE`, `DROP TABLE IF EXISTS orders`, `CREATE TABLE orders (n integer)`} {
+	for _, sql := range []string{`DROP SCHEMA IF EXISTS millbridge CASCADE`, `DROP TABLE IF EXISTS public.orders`, `CREATE TABLE public.orders (n integer)`} {
 		if _, err := pool.Exec(context.Background(), sql); err != nil {
 			return err
 		}
@@ -85,11 +85,11 @@ func harness(t *testing.T, pool *pgxpool.Pool) schematest.Harness[pgx.Tx] {
 		Store:  s,
 		Reader: func(ref schema.ShardRef, shards int) schematest.Reader { return s.NewReader(ref, shards) },
 		Order: func(ctx context.Context, tx pgx.Tx, n int) error {
-			_, err := tx.Exec(ctx, `INSERT INTO orders (n) VALUES ($1::integer)`, n)
+			_, err := tx.Exec(ctx, `INSERT INTO public.orders (n) VALUES ($1::integer)`, n)
 			return err
 		},
 		Orders: func(ctx context.Context) (n int, err error) {
-			err = pool.QueryRow(ctx, `SELECT count(*) FROM orders`).Scan(&n)
+			err = pool.QueryRow(ctx, `SELECT count(*) FROM public.orders`).Scan(&n)
 			return n, err
 		},
 		Age: func(ctx context.Context, d time.Duration) error { return age(ctx, pool, d) },

@@ -257,6 +257,27 @@ func TestCheck_settings_that_break_order(t *testing.T) {
 	}
 }
 
+func TestCheck_encoding(t *testing.T) {
+	t.Parallel()
+	pool := testkit.EmptyPostgres(t)
+	name := pool.Config().ConnConfig.Database + "_latin"
+	if _, err := pool.Exec(t.Context(), `CREATE DATABASE `+name+` ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0`); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if _, err := pool.Exec(context.Background(), `DROP DATABASE `+name+` WITH (FORCE)`); err != nil {
+			t.Error(err)
+		}
+	})
+	s := postgres.New(repool(t, pool, func(c *pgxpool.Config) { c.ConnConfig.Database = name }), postgres.Options{})
+	if _, _, err := s.MigrateUp(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Check(t.Context()); !contains(err, "LATIN1") {
+		t.Errorf("error %v, want it to name the encoding", err)
+	}
+}
+
 func TestInfo_knows_a_copy(t *testing.T) {
 	t.Parallel()
 	pool := testkit.Postgres(t)

@@ -176,7 +176,13 @@ func TestC27_behind_a_transaction_pooler(t *testing.T) {
 	for name, mode := range map[string]pgx.QueryExecMode{"exec": pgx.QueryExecModeExec, "simple protocol": pgx.QueryExecModeSimpleProtocol} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			schematest.Run(t, opener(t, func(c *pgxpool.Config) { behindPooler(t, c, mode) }))
+			schematest.Run(t, opener(t, func(c *pgxpool.Config) {
+				// Nor does anything depend on what sessions are like.
+				c.ConnConfig.RuntimeParams["default_transaction_isolation"] = "serializable"
+				c.ConnConfig.RuntimeParams["search_path"] = "nowhere"
+				c.ConnConfig.RuntimeParams["synchronous_commit"] = "off"
+				behindPooler(t, c, mode)
+			}))
 		})
 	}
 }
