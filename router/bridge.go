@@ -20,7 +20,8 @@ var ErrBusy = errors.New("the bridge is running")
 
 // errPool reports a database pool with a single connection. A handler's transaction keeps a connection while the handler
 // runs, and what renews leases, forwards and writes failures down must not wait for it.
-var errPool = errors.New("the database pool has 1 connection, want at least 2: one for the transaction of a handler, one for everything else")
+var errPool = schema.WithKind(schema.Permanent,
+	errors.New("the database pool has 1 connection, want at least 2: one for the transaction of a handler, one for everything else"))
 
 // maxUnits is more than handlers run at the same time.
 const maxUnits = 1 << 12

@@ -241,7 +241,7 @@ func TestC28_smallest_pool(t *testing.T) {
 			return
 		}
 		_, err := router.Open(t.Context(), router.Config{Store: postgres.New(smallPool(t, watch, 1), postgres.Options{}), Conn: w.conn})
-		if err == nil || !strings.Contains(err.Error(), "pool has 1 connection, want at least 2") {
+		if err == nil || !strings.Contains(err.Error(), "pool has 1 connection, want at least 2") || schema.KindOf(err) != schema.Permanent {
 			t.Errorf("a pool of one: %v", err)
 		}
 	})
