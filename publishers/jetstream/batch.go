@@ -138,15 +138,19 @@ func parseAnswer(m *nats.Msg, stream string) (answer, bool) {
 		return answer{}, true // staged
 	}
 	var body struct {
-		Stream string       `json:"stream"`
-		Seq    uint64       `json:"seq"`
-		Error  *serverError `json:"error"`
+		Stream    string       `json:"stream"`
+		Seq       uint64       `json:"seq"`
+		Duplicate bool         `json:"duplicate"`
+		Error     *serverError `json:"error"`
 	}
 	if json.Unmarshal(m.Data, &body) != nil || body.Stream != stream {
 		return answer{}, false
 	}
-	if body.Error != nil {
+	switch {
+	case body.Error != nil:
 		return answer{err: body.Error}, true
+	case body.Duplicate: // of what? We give no ids to compare. Only the cursor tells what is stored
+		return answer{err: fmt.Errorf("%w: somebody calls it a duplicate in stream %s", errUnknown, stream)}, true
 	}
 	return answer{seq: body.Seq}, true
 }

@@ -304,7 +304,7 @@ func TestWriter_believes_only_the_stream(t *testing.T) {
 	srv := testkit.NATS(t)
 	nc := srv.Conn(t)
 	sub, err := nc.Subscribe("mb.>", func(m *nats.Msg) {
-		for _, lie := range []string{"", "ok", `{"stream":"OTHER","seq":7}`, `{"stream":"OTHER","error":{"err_code":10071}}`} {
+		for _, lie := range []string{"", "ok", `{"stream":"OTHER","seq":7}`, `{"stream":"OTHER","error":{"err_code":10071}}`, `{"stream":"MB_JOBS","seq":7,"duplicate":true}`} {
 			_ = m.Respond([]byte(lie))
 		}
 	})

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/nats-io/nats.go"
 	natsjs "github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millbridge/millbridge/internal/testkit"
@@ -370,6 +372,67 @@ func TestC36_batches_of_any_size(t *testing.T) {
 			if _, err := fmt.Sscan(string(a.Data)+" "+string(c.Data), &x, &y); err2 != nil || err != nil || y != x+1 {
 				t.Fatalf("%s is followed by %s (%v, %v)", a.Data, c.Data, err2, err)
 			}
+		}
+	})
+}
+
+// Somebody answers that the message is a duplicate of one that is stored, which it is not. What the stream has is asked
+// of the stream; the answer is shown, and removes no row.
+func TestC13_duplicate_is_not_stored(t *testing.T) {
+	t.Parallel()
+	databases(t, func(t *testing.T, open func(testing.TB) *database) {
+		db, b := open(t), openBroker(t)
+		s, err := b.js.Stream(t.Context(), "MB_JOBS")
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg := quick(t)
+		cfg.AckTimeout = 500 * time.Millisecond
+		f := newForwarder(t, db, b.Conn(t), cfg)
+		start(t, f)
+		db.mustPublish(t, jobs(0, 3, schema.WithOrderingKey("k"))...)
+		wantSent(t, f, 3)
+		full := s.CachedInfo().Config
+		full.MaxMsgs = 1 // from now on it stores nothing
+		if _, err := b.js.UpdateStream(t.Context(), full); err != nil {
+			t.Fatal(err)
+		}
+		liar, err := b.nc.Subscribe("mb.cursor.>", func(m *nats.Msg) {
+			_ = m.Respond([]byte(`{"stream":"MB_JOBS","seq":1,"duplicate":true}`))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = liar.Unsubscribe() }()
+		if err := b.nc.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		want := jobs(3, 3, schema.WithOrderingKey("k"))
+		db.mustPublish(t, want...)
+		eventually(t, func() error {
+			for _, s := range f.Status() {
+				if s.State == ShardWaiting && (strings.Contains(s.Error, "duplicate") || strings.Contains(s.Error, "10077")) {
+					return nil
+				}
+			}
+			return fmt.Errorf("the answer is not shown: %+v", f.Status())
+		})
+		if rows, err := db.waiting(t.Context(), schema.RowFilter{}); err != nil || len(rows) != 3 || f.tally().Sent != 3 {
+			t.Errorf("%d rows wait (%v) and %d are sent, want 3 and 3", len(rows), err, f.tally().Sent)
+		}
+		full.MaxMsgs = -1
+		if _, err := b.js.UpdateStream(t.Context(), full); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, func() error { // the liar goes on; each batch is found in the stream or sent again
+			rows, err := db.waiting(t.Context(), schema.RowFilter{})
+			if err == nil && len(rows) > 0 {
+				err = fmt.Errorf("%d rows wait: %+v", len(rows), f.Status())
+			}
+			return err
+		})
+		if got := stored(t, b.js, "MB_JOBS"); len(got) != 6 {
+			t.Errorf("%d jobs are stored, want 6", len(got))
 		}
 	})
 }
