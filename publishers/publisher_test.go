@@ -120,9 +120,9 @@ func testBatches[Tx any](t *testing.T, d *database[Tx]) {
 		return rows
 	}
 	for path, publish := range paths {
-		for _, n := range []int{0, 1, 10, 21_846, 100_000} {
+		for _, n := range []int{0, 1, 10, 21_846} {
 			envs := jobs(n)
-			if n > 0 && n < 100_000 {
+			if n > 0 {
 				envs[n*4/5].Tenant = longest("t") // of 10 the 8th; of many, one in a chunk after a good one
 				d.in(t, true, func(tx Tx) {
 					err := publish(tx, envs)
@@ -137,8 +137,8 @@ func testBatches[Tx any](t *testing.T, d *database[Tx]) {
 				envs[n*4/5].Tenant = ""
 			}
 			for _, commit := range []bool{false, true} {
-				if !commit && n == 100_000 {
-					continue
+				if !commit && n > 1000 {
+					continue // the bad item above has shown that nothing of it stays
 				}
 				d.in(t, commit, func(tx Tx) {
 					if err := publish(tx, envs); err != nil {
@@ -156,5 +156,12 @@ func testBatches[Tx any](t *testing.T, d *database[Tx]) {
 				}
 			}
 		}
+	}
+
+	const many = 100_000
+	before := d.backlog(t)
+	d.in(t, true, func(tx Tx) { must[[]schema.Receipt](t)(d.outbox.Publish(t.Context(), tx, jobs(many)...)) })
+	if n := d.backlog(t) - before; n != many {
+		t.Errorf("%d rows, want %d", n, many)
 	}
 }
