@@ -42,9 +42,11 @@ func (s *Service) countDead(ctx context.Context) (Dead, error) {
 	switch {
 	case errors.Is(err, natsjs.ErrStreamNotFound):
 		return d, nil // reported with the streams
-	case err != nil && errors.Is(err, context.DeadlineExceeded) && d != (Dead{}):
+	case errors.Is(err, context.DeadlineExceeded):
 		d.AtLeast = true
-		return d, nil
+		if d.Letters+d.Replayed+d.Dropped > 0 {
+			return d, nil
+		}
 	}
 	return d, err
 }
