@@ -23,6 +23,7 @@ import (
 type admin interface {
 	ListOutbox(ctx context.Context, f schema.RowFilter) ([]schema.Row, error)
 	ListScheduled(ctx context.Context, f schema.RowFilter) ([]schema.ScheduledRow, error)
+	Backlogs(ctx context.Context) ([]schema.Backlog, error)
 	SetMaxPayload(ctx context.Context, bytes int) error
 }
 
@@ -183,6 +184,15 @@ func (d *database[Tx]) envelopes(t *testing.T) []schema.Envelope {
 		envs = append(envs, e)
 	}
 	return envs
+}
+
+// backlog counts what waits in the outbox.
+func (d *database[Tx]) backlog(t *testing.T) (n int64) {
+	t.Helper()
+	for _, b := range must[[]schema.Backlog](t)(d.Backlogs(t.Context())) {
+		n += b.Rows
+	}
+	return n
 }
 
 func (d *database[Tx]) want(t *testing.T, orders, messages int) {
