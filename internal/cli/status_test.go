@@ -127,10 +127,6 @@ func TestStatus_without_servers_says_so_in_time(t *testing.T) {
 	}
 }
 
-// statusLimit is what a status and a page of a list may take. It is five times what is promised, for the race detector
-// and a busy machine: what grows with 50,000 letters takes longer still.
-const statusLimit = 10 * time.Second
-
 // TestC31_status_and_poison_list checks the operator's half of the case: 50,000 letters.
 func TestC31_status_and_poison_list(t *testing.T) {
 	t.Parallel()
