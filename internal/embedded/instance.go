@@ -29,6 +29,9 @@ const (
 // ErrInUse reports a data directory that another process runs.
 var ErrInUse = errors.New("the data directory is in use")
 
+// errGone reports that the process that runs a data directory does not answer.
+var errGone = errors.New("the process that runs the data directory does not answer")
+
 // Options of [Open] and [Attach]. The zero value works.
 type Options struct {
 	Logger *slog.Logger // Default: nothing is logged.
@@ -128,7 +131,7 @@ func Attach(ctx context.Context, dir string, opts Options) (*Instance, error) {
 	opts = opts.withDefaults()
 	running, ok, err := Find(ctx, dir)
 	if err == nil && !ok {
-		err = errors.New("nothing runs there")
+		err = fmt.Errorf("%w: nothing runs there", errGone)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("attach to data directory %s: %w", dir, err)
@@ -136,7 +139,9 @@ func Attach(ctx context.Context, dir string, opts Options) (*Instance, error) {
 	in := newInstance(dir)
 	in.NATSURL = running.NATSURL
 	if err = in.openStore(ctx, opts); err == nil {
-		in.conn, err = connect(func() (address, error) { return readAddress(dir) }, opts.Logger)
+		if in.conn, err = connect(func() (address, error) { return readAddress(dir) }, opts.Logger); err != nil {
+			err = fmt.Errorf("%w: %w", errGone, err)
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("attach to data directory %s: %w", dir, errors.Join(err, in.Close()))
@@ -144,23 +149,29 @@ func Attach(ctx context.Context, dir string, opts Options) (*Instance, error) {
 	return in, nil
 }
 
-// OpenOrAttach attaches to the data directory if another process runs it, and else runs it.
+// comeAndGo is how long OpenOrAttach goes on while processes that run the directory come and go.
+const comeAndGo = 10 * time.Second
+
+// OpenOrAttach attaches to the data directory if another process runs it, and else runs it. A process that stops just
+// then costs another look, not an error.
 func OpenOrAttach(ctx context.Context, dir string, opts Options) (*Instance, error) {
-	_, runs, err := Find(ctx, dir)
-	if err == nil && runs {
-		in, err := Attach(ctx, dir, opts)
-		if err == nil {
-			return in, nil
+	for limit := time.Now().Add(comeAndGo); ; {
+		var in *Instance
+		_, runs, err := Find(ctx, dir)
+		if err == nil && runs {
+			in, err = Attach(ctx, dir, opts)
+		} else {
+			in, err = Open(ctx, dir, opts)
 		}
-		if _, runs, _ := Find(ctx, dir); runs {
+		if !errors.Is(err, errGone) && !errors.Is(err, ErrInUse) || time.Now().After(limit) {
+			return in, err
+		}
+		select {
+		case <-ctx.Done():
 			return nil, err
-		} // else it has just stopped
+		case <-time.After(20 * time.Millisecond):
+		}
 	}
-	in, err := Open(ctx, dir, opts)
-	if errors.Is(err, ErrInUse) { // somebody was quicker
-		return Attach(ctx, dir, opts)
-	}
-	return in, err
 }
 
 // Attached reports whether another process runs the directory.
