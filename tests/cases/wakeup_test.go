@@ -2,7 +2,6 @@ package cases
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -106,11 +105,7 @@ func TestC29_wake_up_for_a_large_message(t *testing.T) {
 		const size = 1 << 20
 		w.nats = testkit.NATS(t, func(o *server.Options) { o.MaxPayload = 4 * size })
 		w.conn = w.nats.Conn(t)
-		if err := w.store.(interface {
-			SetMaxPayload(ctx context.Context, bytes int) error
-		}).SetMaxPayload(t.Context(), size); err != nil {
-			t.Fatal(err)
-		}
+		w.setMaxPayload(t, size)
 		r := &recorder{}
 		b := w.openWith(t, polls(time.Hour), handlers.Target{Name: "a", Handler: r})
 		run(t, b)
