@@ -8,7 +8,8 @@ import (
 
 const (
 	tendLimit = 500                   // bounds each step of the upkeep, so that no lock is held for long
-	tendPause = 50 * time.Millisecond // lets others in between two steps while there is more to do
+	tendPause = 50 * time.Millisecond // at least, between two steps while there is more to do
+	tendShare = 4                     // a step is followed by a pause of so many times its length, to let others in
 )
 
 // tend moves what is due into the outbox and returns how many rows that were.
@@ -29,6 +30,7 @@ func (f *Forwarder) tend(ctx context.Context) (moved int, err error) {
 func (f *Forwarder) tendLoop(ctx context.Context) {
 	for failures := 0; ; {
 		wait := f.cfg.TendEvery
+		began := time.Now()
 		res, err := f.store.Tend(ctx, tendLimit)
 		switch {
 		case ctx.Err() != nil:
@@ -46,7 +48,7 @@ func (f *Forwarder) tendLoop(ctx context.Context) {
 			case res.Moved >= tendLimit:
 				wait = 0
 			case res.More:
-				wait = min(wait, tendPause)
+				wait = min(wait, max(tendPause, tendShare*time.Since(began)))
 			case res.NextDue > 0:
 				wait = min(wait, res.NextDue)
 			}

@@ -8,6 +8,9 @@ import (
 	"github.com/millbridge/millbridge/schema"
 )
 
+// purgeStep bounds how many old records one transaction deletes: the application waits for it as for any writer.
+const purgeStep = 100
+
 // Tend does the upkeep of the outbox: it moves scheduled messages that became due, moves rows behind the parked row of
 // their ordering key, and forgets old idempotency keys, handled inbox records and owners. Each step touches at most
 // limit rows in a transaction of its own, and none is begun when there is nothing to do.
@@ -23,15 +26,15 @@ func (s *Store) Tend(ctx context.Context, limit int) (schema.TendResult, error) 
 	if res.Parked, err = s.tendFollowers(ctx, limit); err != nil {
 		return res, err
 	}
-	most := max(res.Moved, res.Parked)
-	for _, purge := range s.purges(limit) {
+	res.More = max(res.Moved, res.Parked) >= limit
+	step := min(limit, purgeStep)
+	for _, purge := range s.purges(step) {
 		n, err := s.tendPurge(ctx, purge)
 		if err != nil {
 			return res, err
 		}
-		most = max(most, n)
+		res.More = res.More || n >= step
 	}
-	res.More = most >= limit
 	res.NextDue, err = s.nextDue(ctx)
 	return res, err
 }
