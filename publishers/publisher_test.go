@@ -138,7 +138,7 @@ func testBatches[Tx any](t *testing.T, d *database[Tx]) {
 			}
 			for _, commit := range []bool{false, true} {
 				if !commit && n > 1000 {
-					continue // the bad item above has shown that nothing of it stays
+					continue // smaller ones show that a rollback takes all of it
 				}
 				d.in(t, commit, func(tx Tx) {
 					if err := publish(tx, envs); err != nil {
