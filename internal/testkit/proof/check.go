@@ -1,0 +1,141 @@
+package proof
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	natsjs "github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millbridge/millbridge/schema"
+)
+
+// A Report says what became of all committed messages.
+type Report struct {
+	Committed int // messages in the book
+	Stored    int // of these, how many are in their stream
+	Handled   int // of these, how many jobs have had their effect and left their stream
+	Waiting   int // of these, how many are in the database and not in the stream
+
+	Lost      []string // ids that are nowhere
+	Doubled   []string // ids that were stored more than once
+	Both      []string // ids that are stored and wait as well: normal for a moment, wrong once all is quiet
+	Reordered []string // ids that were stored before one that committed earlier with the same ordering key
+	Invented  []string // ids that are stored and were never committed
+}
+
+// Check compares the book with database and streams. A job that a handler has taken out of the stream is found again by
+// its effect; whether it was stored twice can only be told while it is in the stream.
+func (b *Book) Check(ctx context.Context, js natsjs.JetStream, subjects schema.Subjects) (Report, error) {
+	var r Report
+	// In the order of a message's way, so that one that moves meanwhile is seen at least once.
+	records, err := b.committed(ctx)
+	if err != nil {
+		return r, err
+	}
+	waiting, err := b.waiting(ctx)
+	if err != nil {
+		return r, err
+	}
+	events, err := storedEvents(ctx, js, subjects)
+	if err != nil {
+		return r, err
+	}
+	jobs, err := storedJobs(ctx, js, subjects)
+	if err != nil {
+		return r, err
+	}
+	effects, err := b.Effects(ctx)
+	if err != nil {
+		return r, err
+	}
+	handled := make(map[string]bool)
+	for _, e := range effects {
+		handled[e.ID] = true
+	}
+	// What was committed meanwhile is not invented.
+	known, err := b.committed(ctx)
+	if err != nil {
+		return r, err
+	}
+	r.Committed = len(records)
+	places := make(map[string][]uint64)
+	for _, p := range append(events, jobs...) {
+		places[p.id] = append(places[p.id], p.seq)
+	}
+	last := make(map[string]uint64)
+	for _, rec := range records {
+		at := places[rec.id]
+		_, waits := waiting[rec.id]
+		switch {
+		case len(at) > 1:
+			r.Doubled = append(r.Doubled, rec.id)
+		case len(at) == 1 && waits:
+			r.Both = append(r.Both, rec.id)
+		case len(at) == 0 && waits:
+			r.Waiting++
+		case len(at) == 0 && handled[rec.id] && rec.stream == string(schema.Jobs):
+			r.Handled++
+		case len(at) == 0:
+			r.Lost = append(r.Lost, rec.id)
+		}
+		if len(at) == 0 {
+			continue
+		}
+		r.Stored++
+		if rec.key != "" {
+			if at[0] < last[rec.key] {
+				r.Reordered = append(r.Reordered, rec.id)
+			}
+			last[rec.key] = max(last[rec.key], at[0])
+		}
+	}
+	for _, rec := range known {
+		delete(places, rec.id)
+	}
+	for id := range places {
+		r.Invented = append(r.Invented, id)
+	}
+	return r, nil
+}
+
+// Faults lists what is wrong, in words; with quiet, when nothing is in motion any more, a message in two places is too.
+func (r Report) Faults(quiet bool) []string {
+	var faults []string
+	fault := func(what string, ids []string) {
+		if len(ids) > 0 {
+			faults = append(faults, fmt.Sprintf("%d %s: %s", len(ids), what, strings.Join(ids[:min(len(ids), 5)], ", ")))
+		}
+	}
+	fault("lost", r.Lost)
+	fault("doubled", r.Doubled)
+	fault("reordered", r.Reordered)
+	fault("stored and never committed", r.Invented)
+	if quiet {
+		fault("stored and in the database as well", r.Both)
+	}
+	return faults
+}
+
+func (r Report) String() string {
+	return fmt.Sprintf("%d committed: %d stored, %d handled, %d waiting, %d lost, %d doubled, %d reordered, %d invented",
+		r.Committed, r.Stored, r.Handled, r.Waiting, len(r.Lost), len(r.Doubled), len(r.Reordered), len(r.Invented))
+}
+
+// EffectsOnce returns the keys for which a handler had its effect more than once, and those of want that it never had.
+func EffectsOnce(effects []Effect, handler string, want []string) (doubled, missing []string) {
+	times := make(map[string]int)
+	for _, e := range effects {
+		if e.Handler == handler {
+			if times[e.Key]++; times[e.Key] == 2 {
+				doubled = append(doubled, e.Key)
+			}
+		}
+	}
+	for _, key := range want {
+		if times[key] == 0 {
+			missing = append(missing, key)
+		}
+	}
+	return doubled, missing
+}
