@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/millbridge/millbridge/internal/testkit"
+	"github.com/millbridge/millbridge/internal/testkit/netproxy"
 	"github.com/millbridge/millbridge/subscribers"
 )
 
@@ -121,15 +122,15 @@ func TestCloseGivesBackWhatWasNotHandedOut(t *testing.T) {
 // What the server has sent and the client has not seen is not left to its ack wait either.
 func TestCloseGivesBackWhatIsOnItsWay(t *testing.T) {
 	b := setup(t)
-	p := newProxy(t, b.server.URL())
+	p := netproxy.Start(t, b.server.URL())
 	long := func(c *subscribers.Config) { c.AckWait = time.Minute }
-	sub, err := subscribers.New(testkit.JetStream(t, p.conn(t)), config(t, long))
+	sub, err := subscribers.New(testkit.JetStream(t, through(t, p)), config(t, long))
 	if err != nil {
 		t.Fatal(err)
 	}
 	msgs := subscribe(t, sub)
 	b.waiting(t)
-	p.freeze(true)
+	p.Freeze(netproxy.Both)
 	b.publish(t, 5)
 	testkit.Eventually(t, patience, func() error {
 		if n := b.info(t).NumAckPending; n != 5 {
@@ -140,7 +141,7 @@ func TestCloseGivesBackWhatIsOnItsWay(t *testing.T) {
 	closed := make(chan error, 1)
 	go func() { closed <- sub.Close() }()
 	<-time.After(50 * time.Millisecond)
-	p.freeze(false)
+	p.Heal()
 	if err := <-closed; err != nil {
 		t.Fatal(err)
 	}

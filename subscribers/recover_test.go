@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millbridge/millbridge/internal/testkit"
+	"github.com/millbridge/millbridge/internal/testkit/netproxy"
 	"github.com/millbridge/millbridge/subscribers"
 )
 
@@ -100,8 +101,8 @@ func TestStreamAppearsLater(t *testing.T) {
 
 func TestC17_SilentServer(t *testing.T) {
 	b := setup(t)
-	p := newProxy(t, b.server.URL())
-	sub, err := subscribers.New(testkit.JetStream(t, p.conn(t)), config(t))
+	p := netproxy.Start(t, b.server.URL())
+	sub, err := subscribers.New(testkit.JetStream(t, through(t, p)), config(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,9 +110,9 @@ func TestC17_SilentServer(t *testing.T) {
 	msgs := subscribe(t, sub)
 	b.waiting(t)
 	testkit.Eventually(t, patience, healthy(sub))
-	p.freeze(true)
+	p.Freeze(netproxy.Both)
 	testkit.Eventually(t, 2*heartbeat+time.Second, unhealthy(sub, "not consuming orders.placed: the server is silent"))
-	p.freeze(false)
+	p.Heal()
 	b.publish(t, 1)
 	next(t, msgs).Ack()
 	b.left(t, 0)
