@@ -37,7 +37,11 @@ func identity() (*syscall.Credential, error) {
 // newDir makes a directory that the server's user owns and can enter and remove. A temporary directory below somebody's
 // home does not do for another user, so every parent is looked at.
 func newDir(as *syscall.Credential) (string, error) {
-	parents := []string{os.TempDir(), "/tmp", "/var/tmp"}
+	return newDirIn(as, os.TempDir(), "/tmp", "/var/tmp")
+}
+
+// newDirIn is newDir with the parents to try.
+func newDirIn(as *syscall.Credential, parents ...string) (string, error) {
 	for _, parent := range parents {
 		if as != nil && !public(parent) {
 			continue

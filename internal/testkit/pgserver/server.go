@@ -41,11 +41,24 @@ log_timezone = 'UTC'
 lc_messages = 'C'
 `
 
+// Options are for a server that is not like the others.
+type Options struct {
+	// Settings are more lines for postgresql.conf.
+	Settings string
+	// Parent is where the server's directory is made, for example on a small disk. The server's user must be able to make
+	// entries in it. Default: the first temporary directory that will do.
+	Parent string
+
+	primary string // of a standby
+}
+
 // Server is a running throwaway server.
 type Server struct {
 	url    string
 	major  int
 	dir    string
+	bin    string
+	as     *syscall.Credential
 	leash  *os.File // the keeper ends when this closes; the kernel closes it when this process dies
 	keeper *exec.Cmd
 }
@@ -68,7 +81,10 @@ func (s *Server) Stop() error {
 }
 
 // Start runs a new server from the binaries that Find finds.
-func Start() (*Server, error) {
+func Start() (*Server, error) { return StartWith(Options{}) }
+
+// StartWith is Start with options.
+func StartWith(opts Options) (*Server, error) {
 	bin, major, err := Find()
 	if err != nil {
 		return nil, err
@@ -80,7 +96,7 @@ func Start() (*Server, error) {
 	// A port that was free a moment ago can be taken when the server asks for it.
 	var faults error
 	for range 3 {
-		s, err := start(bin, as)
+		s, err := start(bin, as, opts)
 		if err == nil {
 			s.major = major
 			return s, nil
@@ -90,28 +106,39 @@ func Start() (*Server, error) {
 	return nil, fmt.Errorf("start PostgreSQL from %s: %w", bin, faults)
 }
 
-func start(bin string, as *syscall.Credential) (*Server, error) {
-	dir, err := newDir(as)
+func start(bin string, as *syscall.Credential, opts Options) (*Server, error) {
+	makeDir := newDir
+	if opts.Parent != "" {
+		makeDir = func(as *syscall.Credential) (string, error) { return newDirIn(as, opts.Parent) }
+	}
+	dir, err := makeDir(as)
 	if err != nil {
 		return nil, err
 	}
-	s, err := startIn(dir, bin, as)
+	s, err := startIn(dir, bin, as, opts)
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	return s, nil
 }
 
-func startIn(dir, bin string, as *syscall.Credential) (*Server, error) {
+func startIn(dir, bin string, as *syscall.Credential, opts Options) (*Server, error) {
 	port, err := freePort()
 	if err != nil {
 		return nil, err
 	}
 	password := rand.Text()
+	if opts.primary != "" {
+		u, err := url.Parse(opts.primary)
+		if err != nil {
+			return nil, fmt.Errorf("read the primary's URL: %w", err)
+		}
+		password, _ = u.User.Password()
+	}
 	if err := writeFile(filepath.Join(dir, "password"), password+"\n", as); err != nil {
 		return nil, err
 	}
-	if err := writeFile(filepath.Join(dir, "settings.conf"), fmt.Sprintf(settings, port), as); err != nil {
+	if err := writeFile(filepath.Join(dir, "settings.conf"), fmt.Sprintf(settings, port)+opts.Settings+"\n", as); err != nil {
 		return nil, err
 	}
 	stdin, leash, err := os.Pipe()
@@ -125,25 +152,31 @@ func startIn(dir, bin string, as *syscall.Credential) (*Server, error) {
 	}
 	defer answer.Close()
 
-	cmd := exec.Command("sh", "-c", keeper, "keeper", dir, bin)
-	cmd.Dir = dir
-	// None of the caller's PG* variables, which would change what the tools do.
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C", "TZ=UTC"}
+	cmd := command(dir, as, "sh", "-c", keeper, "keeper", dir, bin, opts.primary)
 	cmd.Stdin, cmd.Stdout = stdin, stdout
-	// In a session of its own, so that an interrupt from the terminal or to the group leaves the keeper to clean up.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: as}
 	err = cmd.Start()
 	stdout.Close()
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start the server's keeper: %w", err), leash.Close())
 	}
-	s := &Server{url: urlFor(port, password), dir: dir, leash: leash, keeper: cmd}
+	s := &Server{url: urlFor(port, password), dir: dir, bin: bin, as: as, leash: leash, keeper: cmd}
 	if err := s.awaitReady(answer); err != nil {
 		// The logs are read before the keeper removes them.
 		err = fmt.Errorf("%w\n%s%s", err, tail(filepath.Join(dir, "setup.log")), tail(filepath.Join(dir, "server.log")))
 		return nil, errors.Join(err, s.Stop())
 	}
 	return s, nil
+}
+
+// command runs a program as the server's user in its directory.
+func command(dir string, as *syscall.Credential, name string, args ...string) *exec.Cmd {
+	cmd := exec.Command(name, args...)
+	cmd.Dir = dir
+	// None of the caller's PG* variables, which would change what the tools do.
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C", "TZ=UTC"}
+	// In a session of its own, so that an interrupt from the terminal or to the group leaves the keeper to clean up.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: as}
+	return cmd
 }
 
 func (s *Server) awaitReady(answer *os.File) error {
