@@ -7,7 +7,7 @@ import "strings"
 // first of several values, an empty id when there is none. Values that were encoded for the wire are decoded.
 func WatermillHeader(header map[string][]string) (id string, metadata map[string]string) {
 	metadata = make(map[string]string, len(header))
-	encoded := ""
+	encoded, idName, encodedName := "", "", ""
 	for k, vs := range header {
 		low := strings.ToLower(k)
 		if len(vs) == 0 || isBroker(low) {
@@ -15,12 +15,14 @@ func WatermillHeader(header map[string][]string) (id string, metadata map[string
 		}
 		switch low {
 		case HeaderID:
-			if id == "" || k == HeaderID {
-				id = vs[0]
+			if prefer(k, idName, HeaderID) {
+				id, idName = vs[0], k
 			}
 			continue
 		case HeaderEncoded:
-			encoded = vs[0]
+			if prefer(k, encodedName, HeaderEncoded) {
+				encoded, encodedName = vs[0], k
+			}
 		}
 		metadata[k] = vs[0]
 	}
@@ -30,4 +32,9 @@ func WatermillHeader(header map[string][]string) (id string, metadata map[string
 		}
 	}
 	return id, metadata
+}
+
+// prefer reports whether a header named name counts rather than the one found so far, for maps have no order.
+func prefer(name, found, ours string) bool {
+	return found == "" || name == ours || found != ours && name < found
 }
