@@ -2,6 +2,7 @@ package schema_test
 
 import (
 	"bytes"
+	"errors"
 	"maps"
 	"reflect"
 	"slices"
@@ -52,9 +53,16 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Add("events.public.x", []byte("ce-id: a/b\r\nce-source: /s\r\nX: 1\r\n"), []byte("{}"))
 	f.Fuzz(func(t *testing.T, subject string, block, payload []byte) {
-		e, err := schema.Decode(subject, parseLoose(string(block)), payload)
+		header := parseLoose(string(block))
+		e, err := schema.Decode(subject, header, payload)
 		if err != nil {
+			if !errors.Is(err, schema.ErrUndecodable) || schema.KindOf(err) != schema.Permanent || len(err.Error()) > 2*schema.MaxReason+200 {
+				t.Fatalf("the error of kind %v is %q", schema.KindOf(err), err)
+			}
 			return
+		}
+		if same, err := schema.Decode(subject, header, payload); err != nil || !reflect.DeepEqual(same, e) {
+			t.Fatalf("read once as %+v and once as %+v (%v)", e, same, err)
 		}
 		if e.ID == "" || e.Kind == "" || e.IdempotencyKey() == "" || e.Stream() == "" {
 			t.Fatalf("decoded %+v", e)
@@ -83,6 +91,9 @@ func FuzzDecodeCursor(f *testing.F) {
 		if err != nil {
 			return
 		}
+		if len(c.Batches) > schema.MaxCursorBatches || len(c.Names()) > schema.MaxCursorRows || c.Removed > c.Batch || c.Owner == "" {
+			t.Fatalf("it takes %+v", c)
+		}
 		again, err := schema.DecodeCursor(c.Encode())
 		if err != nil || !reflect.DeepEqual(again, c) {
 			t.Fatalf("%v: got %+v, want %+v", err, again, c)
@@ -108,6 +119,9 @@ func FuzzDecodeDeadLetter(f *testing.F) {
 		d, err := schema.DecodeDeadLetter(subject, parseLoose(string(block)), payload)
 		if err != nil {
 			return
+		}
+		if _, err := d.Envelope(schema.Subjects{}); err != nil && (!errors.Is(err, schema.ErrUndecodable) || schema.KindOf(err) != schema.Permanent) {
+			t.Fatalf("the error of kind %v is %q", schema.KindOf(err), err)
 		}
 		h, body := d.Encode()
 		again, err := schema.DecodeDeadLetter(subject, h, body)

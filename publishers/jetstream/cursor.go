@@ -35,6 +35,15 @@ func readCursor(ctx context.Context, nc *nats.Conn, stream, subject string, time
 	if err != nil {
 		return storedCursor{}, fmt.Errorf("read cursor %s from stream %s: %w", subject, stream, err)
 	}
+	c, err := decodeStoredCursor(reply.Data)
+	if err != nil {
+		return storedCursor{}, fmt.Errorf("read cursor %s from stream %s: %w", subject, stream, err)
+	}
+	return c, nil
+}
+
+// decodeStoredCursor reads the server's answer to a request for the last cursor.
+func decodeStoredCursor(reply []byte) (storedCursor, error) {
 	var body struct {
 		Error   *serverError `json:"error"`
 		Message struct {
@@ -43,18 +52,17 @@ func readCursor(ctx context.Context, nc *nats.Conn, stream, subject string, time
 			Time time.Time `json:"time"`
 		} `json:"message"`
 	}
-	if err := json.Unmarshal(reply.Data, &body); err != nil {
-		return storedCursor{}, fmt.Errorf("read cursor %s from stream %s: %w", subject, stream, err)
+	if err := json.Unmarshal(reply, &body); err != nil {
+		return storedCursor{}, err
 	}
 	switch {
 	case body.Error != nil && body.Error.Code == codeNoMessage:
 		return storedCursor{}, nil
 	case body.Error != nil:
-		return storedCursor{}, fmt.Errorf("read cursor %s from stream %s: %w", subject, stream, body.Error)
+		return storedCursor{}, body.Error
+	case body.Message.Seq == 0: // else a cursor would be taken for none
+		return storedCursor{}, errors.New("the answer has no sequence")
 	}
-	c := storedCursor{Seq: body.Message.Seq, Time: body.Message.Time}
-	if c.Cursor, err = schema.DecodeCursor(body.Message.Data); err != nil {
-		return storedCursor{}, fmt.Errorf("read cursor %s from stream %s: %w", subject, stream, err)
-	}
-	return c, nil
+	c, err := schema.DecodeCursor(body.Message.Data)
+	return storedCursor{Cursor: c, Seq: body.Message.Seq, Time: body.Message.Time}, err
 }
