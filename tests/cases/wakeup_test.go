@@ -69,7 +69,7 @@ func TestC29_no_wake_up(t *testing.T) {
 		for range 2 {
 			job := schema.NewJob("a", "do", nil)
 			w.publish(t, job)
-			arrives(t, r, 4*time.Second, job)
+			arrives(t, r, 8*time.Second, job) // an interval, and what a busy machine adds
 		}
 	})
 }

@@ -113,15 +113,15 @@ func TestC23_signed_bytes_are_the_sent_bytes(t *testing.T) {
 			if string(c.body) != body {
 				t.Errorf("attempt %d has the body %q", i+1, c.body)
 			}
-			if err := webhook.Verify(secret, c.header, c.body, 5*time.Second); err != nil {
+			if err := webhook.Verify(secret, c.header, c.body, time.Minute); err != nil {
 				t.Errorf("attempt %d: %v", i+1, err)
 			}
 			if id := c.header.Get("webhook-id"); id != job.ID {
 				t.Errorf("attempt %d has the id %q, want %q", i+1, id, job.ID)
 			}
 			stamp, err := strconv.ParseInt(c.header.Get("webhook-timestamp"), 10, 64)
-			if age := c.at.Unix() - stamp; err != nil || age < 0 || age > 2 {
-				t.Errorf("attempt %d was stamped %d s before", i+1, age)
+			if err != nil || stamp > c.at.Unix() || i > 0 && stamp < server.got()[i-1].at.Unix() {
+				t.Errorf("attempt %d, at %d, was stamped %d (%v): want a time after the attempt before", i+1, c.at.Unix(), stamp, err)
 			}
 			stamps = append(stamps, stamp)
 		}
@@ -303,23 +303,24 @@ func TestC25_answers_with_a_meaning(t *testing.T) {
 			answers  []http.HandlerFunc
 			calls    int
 			dead     string        // part of the reason, empty when handled
-			min, max time.Duration // between the first two calls
+			min      time.Duration // between the first two calls; never more than soonest later
 		}{
-			"seconds":      {[]http.HandlerFunc{answer(429, "Retry-After", "1"), answer(200)}, 2, "", time.Second, 5 * time.Second},
-			"date":         {[]http.HandlerFunc{date, answer(200)}, 2, "", 900 * time.Millisecond, 6 * time.Second},
-			"unavailable":  {[]http.HandlerFunc{answer(503, "Retry-After", "1"), answer(200)}, 2, "", time.Second, 5 * time.Second},
-			"too-long":     {[]http.HandlerFunc{answer(429, "Retry-After", "999999999"), answer(200)}, 2, "", 2 * time.Second, 8 * time.Second}, // the limit below
-			"negative":     {[]http.HandlerFunc{answer(429, "Retry-After", "-1"), answer(200)}, 2, "", 30 * time.Millisecond, 1900 * time.Millisecond},
-			"words":        {[]http.HandlerFunc{answer(429, "Retry-After", "soon"), answer(200)}, 2, "", 30 * time.Millisecond, 1900 * time.Millisecond},
-			"gone":         {[]http.HandlerFunc{answer(410)}, 1, "answered 410 Gone", 0, 0},
-			"bad-request":  {[]http.HandlerFunc{answer(400)}, 1, "answered 400 Bad Request", 0, 0},
-			"timeout":      {[]http.HandlerFunc{answer(408), answer(200)}, 2, "", 30 * time.Millisecond, 1900 * time.Millisecond},
-			"no-content":   {[]http.HandlerFunc{answer(204)}, 1, "", 0, 0},
-			"moved":        {[]http.HandlerFunc{answer(301, "Location", "/")}, 1, "answered 301 Moved Permanently", 0, 0},
-			"reset":        {[]http.HandlerFunc{reset, answer(200)}, 2, "", 30 * time.Millisecond, 1900 * time.Millisecond},
-			"never":        {[]http.HandlerFunc{answer(500)}, 5, "answered 500 Internal Server Error", 30 * time.Millisecond, 1900 * time.Millisecond},
-			"never-enough": {[]http.HandlerFunc{reset}, 5, "post: ", 30 * time.Millisecond, 1900 * time.Millisecond},
+			"seconds":      {[]http.HandlerFunc{answer(429, "Retry-After", "1"), answer(200)}, 2, "", time.Second},
+			"date":         {[]http.HandlerFunc{date, answer(200)}, 2, "", 900 * time.Millisecond},
+			"unavailable":  {[]http.HandlerFunc{answer(503, "Retry-After", "1"), answer(200)}, 2, "", time.Second},
+			"too-long":     {[]http.HandlerFunc{answer(429, "Retry-After", "999999999"), answer(200)}, 2, "", 2 * time.Second}, // its limit below
+			"negative":     {[]http.HandlerFunc{answer(429, "Retry-After", "-1"), answer(200)}, 2, "", 30 * time.Millisecond},
+			"words":        {[]http.HandlerFunc{answer(429, "Retry-After", "soon"), answer(200)}, 2, "", 30 * time.Millisecond},
+			"gone":         {[]http.HandlerFunc{answer(410)}, 1, "answered 410 Gone", 0},
+			"bad-request":  {[]http.HandlerFunc{answer(400)}, 1, "answered 400 Bad Request", 0},
+			"timeout":      {[]http.HandlerFunc{answer(408), answer(200)}, 2, "", 30 * time.Millisecond},
+			"no-content":   {[]http.HandlerFunc{answer(204)}, 1, "", 0},
+			"moved":        {[]http.HandlerFunc{answer(301, "Location", "/")}, 1, "answered 301 Moved Permanently", 0},
+			"reset":        {[]http.HandlerFunc{reset, answer(200)}, 2, "", 30 * time.Millisecond},
+			"never":        {[]http.HandlerFunc{answer(500)}, 5, "answered 500 Internal Server Error", 30 * time.Millisecond},
+			"never-enough": {[]http.HandlerFunc{reset}, 5, "post: ", 30 * time.Millisecond},
 		}
+		const soonest = 15 * time.Second // what a busy machine may add; whoever takes nonsense for a time waits much longer
 		release := make(chan struct{})
 		stuck := serve(t, func(_ http.ResponseWriter, r *http.Request) {
 			select {
@@ -332,7 +333,11 @@ func TestC25_answers_with_a_meaning(t *testing.T) {
 		targets := []handlers.Target{hook(t, "stuck", soon, webhook.Config{URL: stuck.URL}), hook(t, "fast", soon, webhook.Config{URL: fast.URL})}
 		for name, tt := range tests {
 			servers[name] = serve(t, tt.answers...)
-			targets = append(targets, hook(t, name, soon, webhook.Config{URL: servers[name].URL, RetryAfterMax: 2 * time.Second}))
+			most := 10 * time.Minute
+			if name == "too-long" {
+				most = 2 * time.Second
+			}
+			targets = append(targets, hook(t, name, soon, webhook.Config{URL: servers[name].URL, RetryAfterMax: most}))
 		}
 		run(t, w.open(t, targets...))
 
@@ -341,14 +346,10 @@ func TestC25_answers_with_a_meaning(t *testing.T) {
 			w.publish(t, schema.NewJob("stuck", "do", nil))
 		}
 		testkit.Eventually(t, 20*time.Second, func() error { return calls(stuck, handlers.DefaultConcurrency) })
-		start := time.Now()
 		for range 20 {
 			w.publish(t, schema.NewJob("fast", "do", nil))
 		}
-		testkit.Eventually(t, 20*time.Second, func() error { return calls(fast, 20) })
-		if took := time.Since(start); took > 10*time.Second {
-			t.Errorf("20 jobs beside a stuck target took %v", took)
-		}
+		testkit.Eventually(t, 20*time.Second, func() error { return calls(fast, 20) }) // while all of stuck's hang
 		if n := len(stuck.got()); n != handlers.DefaultConcurrency {
 			t.Errorf("%d requests hang at the stuck target, want %d", n, handlers.DefaultConcurrency)
 		}
@@ -376,8 +377,8 @@ func TestC25_answers_with_a_meaning(t *testing.T) {
 				t.Errorf("%s: dead letter %q, want %q", name, reason, tt.dead)
 			}
 			if len(got) > 1 {
-				if gap := got[1].at.Sub(got[0].at); gap < tt.min || gap > tt.max {
-					t.Errorf("%s: the second call came after %v, want %v to %v", name, gap, tt.min, tt.max)
+				if gap := got[1].at.Sub(got[0].at); gap < tt.min || gap > tt.min+soonest {
+					t.Errorf("%s: the second call came after %v, want %v", name, gap, tt.min)
 				}
 			}
 		}
