@@ -8,6 +8,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/millbridge/millbridge/handlers"
+	"github.com/millbridge/millbridge/internal/killpoint"
 	"github.com/millbridge/millbridge/schema"
 )
 
@@ -50,7 +51,12 @@ func (c *chain) middlewares() []message.HandlerMiddleware {
 func (c *chain) handle(msg *message.Message) ([]*message.Message, error) {
 	r := runOf(msg)
 	r.started = true
-	return nil, c.handler.Handle(handlers.WithCall(msg.Context(), r.call(c.policy)), r.env)
+	killpoint.At(killpoint.BeforeHandler)
+	err := c.handler.Handle(handlers.WithCall(msg.Context(), r.call(c.policy)), r.env)
+	if err == nil {
+		killpoint.At(killpoint.AfterHandler)
+	}
+	return nil, err
 }
 
 // storeContext is for a call that must not end with the handler's time: what has happened is written down.

@@ -9,6 +9,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/millbridge/millbridge/handlers"
+	"github.com/millbridge/millbridge/internal/killpoint"
 	"github.com/millbridge/millbridge/schema"
 )
 
@@ -108,10 +109,12 @@ func (c *chain) underLease(msg *message.Message, r *run, next message.HandlerFun
 func (c *chain) done(r *run) error {
 	for pause := c.firstPause; ; pause = min(2*pause, maxPause) {
 		ctx, cancel := storeContext(r.ctx)
+		killpoint.At(killpoint.BeforeInbox)
 		err := c.inbox.Done(ctx, r.inbox)
 		cancel()
 		switch {
 		case err == nil:
+			killpoint.At(killpoint.AfterInbox)
 			r.claimed = false
 			return nil
 		case errors.Is(err, schema.ErrLeaseLost):
@@ -140,11 +143,15 @@ func (c *chain) inTransaction(msg *message.Message, r *run, next message.Handler
 		}
 		r.unit = u
 		defer func() { r.unit = nil }()
-		_, err = next(msg)
+		if _, err = next(msg); err == nil {
+			killpoint.At(killpoint.BeforeInbox)
+		}
 		return err
 	})
 	var down *storeError
 	switch {
+	case err == nil:
+		killpoint.At(killpoint.AfterInbox)
 	case errors.Is(err, schema.ErrLeaseLost): // another run has the key, and nothing of this one has committed
 		return errLeaseLost
 	case err != nil && !asked && !errors.As(err, &down):

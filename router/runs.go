@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/millbridge/millbridge/internal/killpoint"
 	"github.com/millbridge/millbridge/schema"
 )
 
@@ -131,8 +132,10 @@ func (s *runs) renew(ctx context.Context) {
 	}
 	asked := s.now()
 	call, cancel := context.WithTimeout(ctx, s.lease/3)
+	killpoint.At(killpoint.BeforeRunRenewal)
 	held, err := s.inbox.Extend(call, owners, s.lease)
 	cancel()
+	killpoint.At(killpoint.AfterRunRenewal)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/millbridge/millbridge/internal/killpoint"
 	"github.com/millbridge/millbridge/schema"
 	"github.com/millbridge/millbridge/subscribers"
 )
@@ -155,7 +156,9 @@ func (r *run) judge(err error) error {
 
 func (c *chain) retry(r *run, wait time.Duration, err error) outcome {
 	reason := schema.Reason(err)
+	killpoint.At(killpoint.BeforeFailure)
 	rec, ferr := c.record(r, schema.Failure{Reason: reason, Attempted: r.started, Deliveries: r.delivery.Delivered, RetryIn: wait})
+	killpoint.At(killpoint.AfterFailure)
 	if ferr != nil {
 		return c.unrecorded(r, ferr)
 	}
@@ -166,7 +169,9 @@ func (c *chain) retry(r *run, wait time.Duration, err error) outcome {
 
 // giveUp records the verdict first, so that nobody tries again, and then keeps the message as a dead letter.
 func (c *chain) giveUp(r *run, cause schema.Cause, reason string, err error) outcome {
+	killpoint.At(killpoint.BeforeVerdict)
 	rec, ferr := c.record(r, schema.Failure{Reason: reason, Attempted: r.started, Deliveries: r.delivery.Delivered, Dead: true, Cause: cause})
+	killpoint.At(killpoint.AfterVerdict)
 	if ferr != nil {
 		return c.unrecorded(r, ferr)
 	}
@@ -232,11 +237,13 @@ func (c *chain) bury(ctx context.Context, letter schema.DeadLetter) outcome {
 	letter.Reason = schema.OneLine(letter.Reason)
 	ctx, cancel := storeContext(ctx)
 	defer cancel()
+	killpoint.At(killpoint.BeforeLetter)
 	if err := c.letters.Write(ctx, letter); err != nil {
 		c.stats.fault(fmt.Errorf("write dead letter %s: %w", letter.ID, err))
 		c.log.Error("dead letter not written, the message stays", "target", c.name, "id", letter.ID, "error", schema.Reason(err))
 		return later(growing(letter.Deliveries, time.Minute))
 	}
+	killpoint.At(killpoint.AfterLetter)
 	c.stats.died()
 	c.log.Warn("message given up", "target", c.name, "id", letter.ID, "replay", letter.Replay, "cause", letter.Cause,
 		"attempts", letter.Attempts, "error", letter.Reason)

@@ -8,6 +8,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/nats-io/nats.go"
 
+	"github.com/millbridge/millbridge/internal/killpoint"
 	"github.com/millbridge/millbridge/schema"
 )
 
@@ -90,12 +91,14 @@ func (h *handling) inProgress() {
 // ack settles the message as done. When the server has not heard of it for the whole ack wait, somebody else may have
 // it, and this run has no say any more.
 func (h *handling) ack() {
+	killpoint.At(killpoint.BeforeAck)
 	err := h.settle(func(ctx context.Context) error {
 		if h.cfg.DoubleAck {
 			return h.m.AckSync(nats.Context(ctx))
 		}
 		return h.m.Ack()
 	})
+	killpoint.At(killpoint.AfterAck)
 	if err != nil {
 		h.log.Warn("message not acked, it will come again", "sequence", h.d.Sequence, "error", schema.OneLine(err.Error()))
 	}

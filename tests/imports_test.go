@@ -17,10 +17,10 @@ var mayImport = map[string][]string{
 	"handlers/webhook":     {"schema", "handlers"},
 	"handlers/handlertest": {"schema", "handlers"},
 	"publishers":           {"schema"},
-	"publishers/jetstream": {"schema"},
-	"subscribers":          {"schema"},
+	"publishers/jetstream": {"schema", "internal/killpoint"},
+	"subscribers":          {"schema", "internal/killpoint"},
 	"router": {
-		"schema", "handlers", "subscribers", "publishers", "publishers/jetstream", "internal/deadletters",
+		"schema", "handlers", "subscribers", "publishers", "publishers/jetstream", "internal/deadletters", "internal/killpoint",
 	},
 	"router/embedded": {"schema", "schema/sqlite", "router", "internal/embedded"},
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/millbridge/millbridge/internal/config"
 	"github.com/millbridge/millbridge/internal/embedded"
+	"github.com/millbridge/millbridge/internal/killpoint"
 	"github.com/millbridge/millbridge/internal/ops"
 	"github.com/millbridge/millbridge/publishers/jetstream"
 	"github.com/millbridge/millbridge/router"
@@ -47,7 +48,7 @@ type opened struct {
 func (o *opened) subjects() schema.Subjects { return schema.Subjects{Prefix: o.config.Prefix} }
 
 func (o *opened) forwarderConfig() jetstream.ForwarderConfig {
-	return jetstream.ForwarderConfig{Subjects: o.subjects(), EventTTL: time.Duration(o.config.EventsTTL), Logger: o.log}
+	return jetstream.ForwarderConfig{Subjects: o.subjects(), EventTTL: time.Duration(o.config.EventsTTL), Logger: o.log, Lease: killpoint.Lease}
 }
 
 // close undoes what open did, last things first.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/millbridge/millbridge/handlers"
 	"github.com/millbridge/millbridge/handlers/webhook"
+	"github.com/millbridge/millbridge/internal/killpoint"
 	"github.com/millbridge/millbridge/publishers/jetstream"
 	"github.com/millbridge/millbridge/router"
 	"github.com/millbridge/millbridge/schema"
@@ -23,6 +24,7 @@ func (o *opened) openBridge(ctx context.Context) (*router.Bridge, error) {
 		Store: o.store, Conn: o.conn, Subjects: o.subjects(), Replicas: c.Replicas(), NoForward: !c.Forward,
 		Forwarder:    o.forwarderConfig(),
 		CloseTimeout: max(time.Duration(c.StopTimeout), time.Millisecond), Logger: o.log,
+		Lease: killpoint.Lease, AckWait: killpoint.AckWait,
 	})
 	if err != nil {
 		return nil, err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/millbridge/millbridge/internal/killpoint"
 	"github.com/millbridge/millbridge/schema"
 )
 
@@ -40,14 +41,17 @@ func (o *Operator) Replay(ctx context.Context, letter Letter) error {
 			return lost(err)
 		}
 		_, err := u.Append(ctx, []schema.Envelope{env})
+		killpoint.At(killpoint.BeforeReplay)
 		return err
 	})
 	if err != nil {
 		return o.explain(ctx, letter, key, "replay", err)
 	}
+	killpoint.At(killpoint.AfterReplay)
 	if _, err := o.Letters.Tombstone(ctx, letter, Replayed); err != nil {
 		return fmt.Errorf("dead letter %s is replayed but still listed, replaying it again clears that: %w", letter.ID, err)
 	}
+	killpoint.At(killpoint.AfterTombstone)
 	return nil
 }
 

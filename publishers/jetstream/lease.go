@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/millbridge/millbridge/internal/killpoint"
 	"github.com/millbridge/millbridge/schema"
 )
 
@@ -86,10 +87,12 @@ func (l *leases) renew(ctx context.Context) error {
 	asked := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, l.ttl/3)
 	defer cancel()
+	killpoint.At(killpoint.BeforeRenewal)
 	held, err := l.store.Renew(ctx, tokens, l.ttl)
 	if err != nil {
 		return err
 	}
+	killpoint.At(killpoint.AfterRenewal)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, t := range tokens {

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/millbridge/millbridge/internal/killpoint"
 	"github.com/millbridge/millbridge/schema"
 )
 
@@ -164,8 +165,10 @@ func (o *owner) takeOver(ctx context.Context, ledger schema.Shard) error {
 			break
 		}
 		mine := takeOver(o.token, c, ledger, o.f.cfg.faults)
+		killpoint.At(killpoint.BeforeTakeOver)
 		seq, err := o.writeCursor(ctx, mine, c.Seq)
 		if err == nil {
+			killpoint.At(killpoint.AfterTakeOver)
 			o.adopt(storedCursor{Cursor: mine, Seq: seq})
 			break
 		}
@@ -258,10 +261,12 @@ func (o *owner) remove(ctx context.Context, p schema.RemoveParams) error {
 	// A removal that has begun is not cut by a stop: not knowing its outcome costs more than waiting for it.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.f.cfg.StopTimeout)
 	defer cancel()
+	killpoint.At(killpoint.BeforeRemoval)
 	res, err := o.f.store.Remove(ctx, p)
 	if err != nil {
 		return fmt.Errorf("remove sent rows: %w", err)
 	}
+	killpoint.At(killpoint.AfterRemoval)
 	o.mu.Lock()
 	o.removal = nil
 	o.m.removedTo(p.Batch)

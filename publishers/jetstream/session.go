@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/millbridge/millbridge/internal/killpoint"
 	"github.com/millbridge/millbridge/schema"
 )
 
@@ -72,11 +73,13 @@ func (o *owner) feed(intake, ctx context.Context, mode until, batches chan<- *st
 		if want == 0 {
 			return err
 		}
+		killpoint.At(killpoint.BeforeRead)
 		rows, err := o.reader.Read(ctx, schema.ReadParams{Exclude: o.inFlight(), MaxRows: want, MaxBytes: schema.MaxBatchBytes})
 		switch {
 		case err != nil:
 			return fmt.Errorf("read outbox: %w", err)
 		case len(rows) > 0:
+			killpoint.At(killpoint.AfterRead)
 			idle = o.f.cfg.PollMin
 			if err := o.stage(ctx, rows, batches); err != nil || mode == untilOnce {
 				return err
@@ -167,6 +170,7 @@ func (o *owner) stage(ctx context.Context, rows []schema.Row, batches chan<- *st
 	}
 	s := &staged{batch: b, rows: make([]schema.RowName, 0, len(rows))}
 	for _, row := range rows {
+		killpoint.At(killpoint.BeforeAdd)
 		m, err := o.enc.message(row)
 		if err == nil {
 			err = b.add(m)
@@ -186,6 +190,7 @@ func (o *owner) stage(ctx context.Context, rows []schema.Row, batches chan<- *st
 		}
 		break
 	}
+	killpoint.At(killpoint.AfterAdd)
 	o.mu.Lock()
 	o.staged = append(o.staged, s)
 	o.mu.Unlock()
@@ -207,10 +212,12 @@ func (o *owner) commit(ctx context.Context, s *staged) error {
 	c, expect := o.m.next(s.rows), o.m.seq
 	o.doubt = true
 	o.mu.Unlock()
+	killpoint.At(killpoint.BeforeBatchCommit)
 	seq, err := s.batch.commit(ctx, c.Encode(), expect)
 	if err != nil {
 		return &commitError{rows: s.rows, err: o.explain("write cursor", err)}
 	}
+	killpoint.At(killpoint.AfterBatchCommit)
 	o.mu.Lock()
 	o.doubt = false
 	o.m.stored(c, seq)
