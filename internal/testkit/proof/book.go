@@ -107,6 +107,59 @@ func (b *Book) Effects(ctx context.Context) (all []Effect, err error) {
 	return all, wrap("read the effects", err)
 }
 
+// EffectsInOrder returns the messages whose effect came after that of one that committed later with the same ordering
+// key.
+func (b *Book) EffectsInOrder(ctx context.Context, handler string) (reordered []string, err error) {
+	const query = `
+		SELECT id FROM (
+			SELECT e.id, c.n, max(c.n) OVER (PARTITION BY c.key ORDER BY e.n) AS last
+			  FROM proof_effects AS e JOIN proof_committed AS c ON c.id = e.id WHERE e.handler = $1 AND c.key <> ''
+		) AS t WHERE n < last`
+	err = b.query(ctx, query, func(scan func(...any) error) error {
+		reordered = append(reordered, "")
+		return scan(&reordered[len(reordered)-1])
+	}, handler)
+	return reordered, wrap("read the order of effects", err)
+}
+
+// An InboxRow is what the database says about one message and one handler.
+type InboxRow struct {
+	Handler, MessageID, State string
+	Attempts, Replay          int
+}
+
+// Inbox returns the rows of the inbox.
+func (b *Book) Inbox(ctx context.Context) (all []InboxRow, err error) {
+	table := "millbridge.inbox"
+	if b.pool == nil {
+		table = "millbridge_inbox"
+	}
+	err = b.query(ctx, `SELECT handler, message_id, state, attempts, replay FROM `+table, func(scan func(...any) error) error {
+		var r InboxRow
+		err := scan(&r.Handler, &r.MessageID, &r.State, &r.Attempts, &r.Replay)
+		all = append(all, r)
+		return err
+	})
+	return all, wrap("read the inbox", err)
+}
+
+// Committed returns how many messages of a stream are in the book. It waits for transactions that are about to enter
+// something, also for those of processes that were killed.
+func (b *Book) Committed(ctx context.Context, stream schema.Stream) (n int64, err error) {
+	const query = `SELECT count(*) FROM proof_committed WHERE stream = $1`
+	if b.pool != nil {
+		err = pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, `LOCK TABLE proof_committed IN SHARE MODE`); err != nil {
+				return err
+			}
+			return tx.QueryRow(ctx, query, string(stream)).Scan(&n)
+		})
+	} else { // its transactions are writers from their start, and there is one writer at a time
+		err = b.write.QueryRowContext(ctx, query, string(stream)).Scan(&n)
+	}
+	return n, wrap("count the book", err)
+}
+
 // A record is a committed message.
 type record struct{ id, stream, key string }
 
@@ -145,9 +198,9 @@ func (b *Book) waiting(ctx context.Context) (map[string]string, error) {
 	return where, nil
 }
 
-func (b *Book) query(ctx context.Context, query string, row func(scan func(...any) error) error) error {
+func (b *Book) query(ctx context.Context, query string, row func(scan func(...any) error) error, args ...any) error {
 	if b.pool != nil {
-		rows, err := b.pool.Query(ctx, query)
+		rows, err := b.pool.Query(ctx, query, args...)
 		if err != nil {
 			return err
 		}
@@ -159,7 +212,7 @@ func (b *Book) query(ctx context.Context, query string, row func(scan func(...an
 		}
 		return rows.Err()
 	}
-	rows, err := b.read.QueryContext(ctx, query)
+	rows, err := b.read.QueryContext(ctx, query, args...)
 	if err != nil {
 		return err
 	}

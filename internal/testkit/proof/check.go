@@ -16,16 +16,19 @@ type Report struct {
 	Stored    int // of these, how many are in their stream
 	Handled   int // of these, how many jobs have had their effect and left their stream
 	Waiting   int // of these, how many are in the database and not in the stream
+	Dead      int // of these, how many jobs were given up and have a letter that nobody has replayed
 
 	Lost      []string // ids that are nowhere
 	Doubled   []string // ids that were stored more than once
-	Both      []string // ids that are stored and wait as well: normal for a moment, wrong once all is quiet
+	Both      []string // ids that are in two of these places: normal for a moment, wrong once all is quiet
+	Unacked   []string // ids that have had their effect and are still stored: normal until a consumer has come to rest
 	Reordered []string // ids that were stored before one that committed earlier with the same ordering key
 	Invented  []string // ids that are stored and were never committed
 }
 
 // Check compares the book with database and streams. A job that a handler has taken out of the stream is found again by
-// its effect; whether it was stored twice can only be told while it is in the stream.
+// its effect or its dead letter; whether it was stored twice can only be told while it is in the stream. A replay counts
+// as the job that it replays.
 func (b *Book) Check(ctx context.Context, js natsjs.JetStream, subjects schema.Subjects) (Report, error) {
 	var r Report
 	// In the order of a message's way, so that one that moves meanwhile is seen at least once.
@@ -45,6 +48,10 @@ func (b *Book) Check(ctx context.Context, js natsjs.JetStream, subjects schema.S
 	if err != nil {
 		return r, err
 	}
+	letters, err := Letters(ctx, js, subjects)
+	if err != nil {
+		return r, err
+	}
 	effects, err := b.Effects(ctx)
 	if err != nil {
 		return r, err
@@ -52,6 +59,12 @@ func (b *Book) Check(ctx context.Context, js natsjs.JetStream, subjects schema.S
 	handled := make(map[string]bool)
 	for _, e := range effects {
 		handled[e.ID] = true
+	}
+	dead := make(map[string]bool)
+	for _, l := range letters {
+		if l.Open {
+			dead[l.ID] = true
+		}
 	}
 	// What was committed meanwhile is not invented.
 	known, err := b.committed(ctx)
@@ -67,17 +80,23 @@ func (b *Book) Check(ctx context.Context, js natsjs.JetStream, subjects schema.S
 	for _, rec := range records {
 		at := places[rec.id]
 		_, waits := waiting[rec.id]
-		switch {
+		job := rec.stream == string(schema.Jobs)
+		done, given := job && handled[rec.id], job && dead[rec.id]
+		switch n := count(len(at) > 0, waits, done, given); {
 		case len(at) > 1:
 			r.Doubled = append(r.Doubled, rec.id)
-		case len(at) == 1 && waits:
+		case n == 2 && done && len(at) == 1:
+			r.Unacked = append(r.Unacked, rec.id)
+		case n > 1:
 			r.Both = append(r.Both, rec.id)
-		case len(at) == 0 && waits:
-			r.Waiting++
-		case len(at) == 0 && handled[rec.id] && rec.stream == string(schema.Jobs):
-			r.Handled++
-		case len(at) == 0:
+		case n == 0:
 			r.Lost = append(r.Lost, rec.id)
+		case waits:
+			r.Waiting++
+		case done:
+			r.Handled++
+		case given:
+			r.Dead++
 		}
 		if len(at) == 0 {
 			continue
@@ -99,6 +118,15 @@ func (b *Book) Check(ctx context.Context, js natsjs.JetStream, subjects schema.S
 	return r, nil
 }
 
+func count(places ...bool) (n int) {
+	for _, there := range places {
+		if there {
+			n++
+		}
+	}
+	return n
+}
+
 // Faults lists what is wrong, in words; with quiet, when nothing is in motion any more, a message in two places is too.
 func (r Report) Faults(quiet bool) []string {
 	var faults []string
@@ -112,14 +140,14 @@ func (r Report) Faults(quiet bool) []string {
 	fault("reordered", r.Reordered)
 	fault("stored and never committed", r.Invented)
 	if quiet {
-		fault("stored and in the database as well", r.Both)
+		fault("in two places", r.Both)
 	}
 	return faults
 }
 
 func (r Report) String() string {
-	return fmt.Sprintf("%d committed: %d stored, %d handled, %d waiting, %d lost, %d doubled, %d reordered, %d invented",
-		r.Committed, r.Stored, r.Handled, r.Waiting, len(r.Lost), len(r.Doubled), len(r.Reordered), len(r.Invented))
+	return fmt.Sprintf("%d committed: %d stored, %d handled, %d waiting, %d dead, %d lost, %d doubled, %d reordered, %d invented",
+		r.Committed, r.Stored, r.Handled, r.Waiting, r.Dead, len(r.Lost), len(r.Doubled), len(r.Reordered), len(r.Invented))
 }
 
 // EffectsOnce returns the keys for which a handler had its effect more than once, and those of want that it never had.

@@ -3,6 +3,7 @@ package proof
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -29,24 +30,86 @@ func storedEvents(ctx context.Context, js natsjs.JetStream, subjects schema.Subj
 	return all, err
 }
 
-// storedJobs returns the jobs that are in their stream.
+// storedJobs returns the jobs that are in their stream. A replay has the id of the job that it replays.
 func storedJobs(ctx context.Context, js natsjs.JetStream, subjects schema.Subjects) ([]place, error) {
 	stream, err := js.Stream(ctx, subjects.StreamName(schema.Jobs))
 	if err != nil {
 		return nil, wrap("find the stream of jobs", err)
 	}
 	var all []place
-	for seq := max(stream.CachedInfo().State.FirstSeq, 1); ; {
-		m, err := stream.GetMsg(ctx, seq, natsjs.WithGetMsgSubject(subjects.Full("jobs.>")))
-		if errors.Is(err, natsjs.ErrMsgNotFound) {
-			return all, nil
+	for _, subject := range []string{"jobs.>", "replay.>"} {
+		for seq := max(stream.CachedInfo().State.FirstSeq, 1); ; seq++ {
+			m, err := stream.GetMsg(ctx, seq, natsjs.WithGetMsgSubject(subjects.Full(subject)))
+			if errors.Is(err, natsjs.ErrMsgNotFound) {
+				break
+			}
+			if err != nil {
+				return nil, wrap("read the stream of jobs", err)
+			}
+			id := m.Header.Get("_watermill_message_uuid")
+			if of := m.Header.Get("mb-replay-of"); of != "" {
+				id = of
+			}
+			all, seq = append(all, place{id, m.Sequence}), m.Sequence
 		}
-		if err != nil {
-			return nil, wrap("read the stream of jobs", err)
-		}
-		all = append(all, place{m.Header.Get("_watermill_message_uuid"), m.Sequence})
-		seq = m.Sequence + 1
 	}
+	return all, nil
+}
+
+// A Letter is what the stream of dead letters says about a message.
+type Letter struct {
+	ID       string // of the message that was published first
+	Handler  string // that gave it up
+	Replay   string // number
+	Subject  string // that it had
+	Cause    string
+	Attempts string
+	Open     bool // it was neither replayed nor dropped
+}
+
+// Letters scans the stream of dead letters.
+func Letters(ctx context.Context, js natsjs.JetStream, subjects schema.Subjects) ([]Letter, error) {
+	var all []Letter
+	err := scan(ctx, js, subjects.DeadStreamName(), func(m natsjs.Msg, _ uint64) error {
+		parts, h := strings.Split(m.Subject(), "."), m.Headers()
+		if len(parts) != 6 {
+			return fmt.Errorf("a letter has the subject %q", m.Subject())
+		}
+		all = append(all, Letter{
+			ID: parts[4], Handler: parts[3], Replay: parts[5], Subject: h.Get("mb-dead-subject"), Cause: h.Get("mb-dead-cause"),
+			Attempts: h.Get("mb-dead-attempts"), Open: h.Get("mb-dead-tombstone") == "",
+		})
+		return nil
+	})
+	if errors.Is(err, natsjs.ErrStreamNotFound) {
+		return nil, nil
+	}
+	return all, err
+}
+
+// SentJobs returns how many messages the cursors say that the stream of jobs was given, those included that are handled.
+func SentJobs(ctx context.Context, js natsjs.JetStream, subjects schema.Subjects) (int64, error) {
+	stream, err := js.Stream(ctx, subjects.StreamName(schema.Jobs))
+	if err != nil {
+		return 0, wrap("find the stream of jobs", err)
+	}
+	info, err := stream.Info(ctx, natsjs.WithSubjectFilter(subjects.Full("cursor.jobs.>")))
+	if err != nil {
+		return 0, wrap("list the cursors", err)
+	}
+	var sum int64
+	for subject := range info.State.Subjects {
+		m, err := stream.GetLastMsgForSubject(ctx, subject)
+		if err != nil {
+			return 0, wrap("read a cursor", err)
+		}
+		cursor, err := schema.DecodeCursor(m.Data)
+		if err != nil {
+			return 0, wrap("read a cursor", err)
+		}
+		sum += cursor.Total
+	}
+	return sum, nil
 }
 
 // scan calls f for each message of a stream that is no work queue, without its body.
