@@ -54,7 +54,7 @@ func newDatabase(t testing.TB, template string) *pgxpool.Pool {
 	if err := createDatabase(admin, name, template); err != nil {
 		t.Fatalf("create the test's database: %v", err)
 	}
-	pool, err := openPool(admin, name)
+	pool, err := openTestPool(admin, name)
 	if err != nil {
 		t.Fatalf("open the test's database: %v", err)
 	}
@@ -101,7 +101,11 @@ func openPool(admin, database string) (*pgxpool.Pool, error) {
 		return nil, fmt.Errorf("read the server's URL: %w", err)
 	}
 	u.Path = "/" + database
-	cfg, err := pgxpool.ParseConfig(u.String())
+	return openURL(u.String())
+}
+
+func openURL(url string) (*pgxpool.Pool, error) {
+	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, fmt.Errorf("read the database's URL: %w", err)
 	}

@@ -11,8 +11,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"github.com/millbridge/millbridge/internal/testkit/pgserver"
 )
 
 const (
@@ -22,7 +20,7 @@ const (
 	stopGrace = 10 * time.Second
 )
 
-func goTest(ctx context.Context, race bool, url string, args []string) error {
+func goTest(ctx context.Context, race bool, env, args []string) error {
 	full := []string{"test", "-shuffle=on", fmt.Sprintf("-timeout=%v", packageTimeout)}
 	if race {
 		full = append(full, "-race")
@@ -35,7 +33,7 @@ func goTest(ctx context.Context, race bool, url string, args []string) error {
 
 	cmd := exec.CommandContext(ctx, "go", full...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	cmd.Env = append(os.Environ(), pgserver.URLVar+"="+url)
+	cmd.Env = append(os.Environ(), env...)
 	if race {
 		cmd.Env = append(cmd.Env, "CGO_ENABLED=1")
 	}

@@ -46,6 +46,7 @@ func followParent(ctx context.Context, cancel context.CancelFunc) {
 type options struct {
 	requireRace bool // fail rather than run without the race detector
 	noInstall   bool // leave the machine as it is
+	pooled      bool // the tests reach PostgreSQL through PgBouncer
 }
 
 // parse takes out what is ours; all other arguments are for go test.
@@ -57,6 +58,8 @@ func parse(args []string) (options, []string) {
 			opts.requireRace = true
 		case "--no-install":
 			opts.noInstall = true
+		case "--pooled":
+			opts.pooled = true
 		default:
 			return false
 		}
@@ -80,8 +83,17 @@ func run(ctx context.Context, opts options, args []string) (summary string, err 
 		}
 	}()
 	fmt.Printf("testrun: PostgreSQL: %s\n", pg.what)
-	if err := goTest(ctx, race.on, pg.url, args); err != nil {
+	pooler, err := providePooler(ctx, opts, pg.url)
+	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("all tests passed, %s, PostgreSQL: %s", race.what, pg.what), nil
+	defer func() {
+		if stopErr := pooler.stop(); err == nil {
+			err = stopErr
+		}
+	}()
+	if err := goTest(ctx, race.on, append(pg.env(), pooler.env()...), args); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("all tests passed, %s, PostgreSQL: %s%s", race.what, pg.what, pooler.what), nil
 }

@@ -20,6 +20,8 @@ type postgres struct {
 	stop func() error
 }
 
+func (p *postgres) env() []string { return []string{pgserver.URLVar + "=" + p.url} }
+
 // providePostgres gives the server that the environment names, else a throwaway one, installing PostgreSQL if it must.
 func providePostgres(ctx context.Context, opts options) (*postgres, error) {
 	if url := os.Getenv(pgserver.URLVar); url != "" {
@@ -37,6 +39,45 @@ func providePostgres(ctx context.Context, opts options) (*postgres, error) {
 		return nil, err
 	}
 	return &postgres{url: server.URL(), what: fmt.Sprintf("version %d, throwaway", server.Major()), stop: server.Stop}, nil
+}
+
+type pooler struct {
+	url  string // empty if the tests do not all go through it
+	what string // for the last line
+	stop func() error
+}
+
+func (p *pooler) env() []string {
+	if p.url == "" {
+		return nil
+	}
+	return []string{pgserver.PoolerVar + "=" + p.url}
+}
+
+// pooledConns is more than the transactions that any test holds open in one database.
+const pooledConns = 20
+
+// providePooler makes sure that there is a PgBouncer, which some tests start themselves, and starts one for all tests if
+// they are to go through it.
+func providePooler(ctx context.Context, opts options, server string) (*pooler, error) {
+	none := &pooler{stop: func() error { return nil }}
+	if err := pgserver.FindPooler(); err != nil {
+		instErr := install(ctx, opts, "pgbouncer")
+		if instErr != nil && opts.pooled {
+			return nil, fmt.Errorf("%w; %w\ninstall PgBouncer", err, instErr)
+		}
+		if instErr != nil {
+			fmt.Printf("testrun: tests of poolers will fail: %v; %v\n", err, instErr)
+		}
+	}
+	if !opts.pooled {
+		return none, nil
+	}
+	p, err := pgserver.StartPooler(server, pgserver.PoolerConfig{Mode: "transaction", Conns: pooledConns})
+	if err != nil {
+		return nil, err
+	}
+	return &pooler{url: p.URL(), what: " behind PgBouncer in transaction mode", stop: p.Stop}, nil
 }
 
 type race struct {

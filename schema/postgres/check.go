@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/millbridge/millbridge/schema"
 )
 
@@ -12,7 +13,7 @@ import (
 const minServer = 140000
 
 // Check reports all reasons why this program cannot work on the database as it is: tables of another version, a
-// standby, settings under which messages would be lost or reordered.
+// standby, a pooler without transactions, settings under which messages would be lost, changed or reordered.
 func (s *Store) Check(ctx context.Context) error {
 	have, want, err := s.SchemaVersion(ctx)
 	switch {
@@ -23,37 +24,56 @@ func (s *Store) Check(ctx context.Context) error {
 	case have > want:
 		return fmt.Errorf("check database: version %d, want %d: %w", have, want, schema.ErrSchemaTooNew)
 	}
-	var server int
-	var standby, trigger bool
-	var cache int64
-	var encoding string
-	err = s.pool.QueryRow(ctx, `
-		SELECT current_setting('server_version_num')::integer, pg_is_in_recovery(), current_setting('server_encoding'),
-		       (SELECT seqcache FROM pg_catalog.pg_sequence WHERE seqrelid = 'millbridge.outbox_seq'::regclass),
-		       EXISTS (SELECT FROM pg_catalog.pg_trigger
-		                WHERE tgrelid = 'millbridge.outbox'::regclass AND tgenabled <> 'D' AND tgtype & 3 = 3)
-	`).Scan(&server, &standby, &encoding, &cache, &trigger) // tgtype: 1 is FOR EACH ROW, 2 is BEFORE
+	var faults []error
+	err = s.InTx(ctx, func(tx pgx.Tx) error {
+		found, err := s.readSettings(ctx, tx)
+		if err != nil {
+			return err
+		}
+		inTables, err := tableFaults(ctx, tx)
+		faults = append(found.faults(), inTables...)
+		return err
+	})
 	if err != nil {
 		return wrap("check database", err)
 	}
-	var faults []error
-	if server < minServer {
-		faults = append(faults, fmt.Errorf("server version %d.%d is too old, want 14 or newer", server/10000, server%10000))
-	}
-	if standby {
-		faults = append(faults, errors.New("the server is a standby: connect to the primary"))
-	}
-	if encoding != "UTF8" {
-		faults = append(faults, fmt.Errorf("the database's encoding is %s, which cannot hold every error text: create it with UTF8", encoding))
-	}
-	if cache != 1 {
-		faults = append(faults, fmt.Errorf("millbridge.outbox_seq has CACHE %d, which breaks the order of messages: ALTER SEQUENCE millbridge.outbox_seq CACHE 1", cache))
-	}
-	if trigger {
-		faults = append(faults, errors.New("millbridge.outbox has a BEFORE ROW trigger, which can change or drop messages: remove it"))
-	}
 	if len(faults) > 0 {
 		return schema.WithKind(schema.Permanent, fmt.Errorf("check database: %w", errors.Join(faults...)))
+	}
+	return nil
+}
+
+// WeakSettings says what the database's settings cost where they promise less than they could, one sentence each.
+func (s *Store) WeakSettings(ctx context.Context) (notes []string, err error) {
+	err = s.InTx(ctx, func(tx pgx.Tx) error {
+		found, err := s.readSettings(ctx, tx)
+		notes = found.notes()
+		return err
+	})
+	return notes, wrap("read settings", err)
+}
+
+// CheckRights reports what our role may not do in the tables although a bridge has to.
+func (s *Store) CheckRights(ctx context.Context) error {
+	var role string
+	var missing []string
+	err := s.pool.QueryRow(ctx, `
+		SELECT current_user::text, ARRAY(
+			SELECT DISTINCT p.may || ' on millbridge.' || c.relname
+			  FROM pg_catalog.pg_class AS c
+			  JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+			 CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS p (may)
+			 WHERE n.nspname = 'millbridge' AND c.relkind IN ('r', 'p')
+			   AND (c.relname NOT IN ('meta', 'migrations') OR p.may = 'SELECT')
+			   AND NOT pg_catalog.has_table_privilege(c.oid, p.may)
+			 UNION ALL
+			SELECT 'USAGE on millbridge.outbox_seq' WHERE NOT pg_catalog.has_sequence_privilege('millbridge.outbox_seq', 'USAGE')
+			 ORDER BY 1)`).Scan(&role, &missing)
+	if err != nil {
+		return wrap("check rights", err)
+	}
+	if len(missing) > 0 {
+		return schema.WithKind(schema.Permanent, fmt.Errorf("check rights: role %s lacks %s: grant it, or a role that has them", role, list(missing)))
 	}
 	return nil
 }

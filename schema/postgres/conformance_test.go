@@ -19,6 +19,18 @@ import (
 // to make one takes longer than most of the tests.
 func opener(t *testing.T, configure func(*pgxpool.Config)) schematest.Opener[pgx.Tx] {
 	t.Helper()
+	return onPool(t, func() *pgxpool.Pool {
+		pool := testkit.EmptyPostgres(t)
+		if configure != nil {
+			pool = repool(t, pool, configure)
+		}
+		return pool
+	})
+}
+
+// onPool is opener on databases that open makes.
+func onPool(t *testing.T, open func() *pgxpool.Pool) schematest.Opener[pgx.Tx] {
+	t.Helper()
 	var mu sync.Mutex
 	var spare []*pgxpool.Pool
 	return func(sub *testing.T) schematest.Harness[pgx.Tx] {
@@ -30,10 +42,7 @@ func opener(t *testing.T, configure func(*pgxpool.Config)) schematest.Opener[pgx
 		}
 		mu.Unlock()
 		if pool == nil {
-			pool = testkit.EmptyPostgres(t)
-			if configure != nil {
-				pool = repool(t, pool, configure)
-			}
+			pool = open()
 		}
 		sub.Cleanup(func() {
 			if sub.Failed() {

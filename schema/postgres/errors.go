@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -17,7 +18,12 @@ const (
 	codeUndefinedTable       = "42P01"
 	codeInvalidSchemaName    = "3F000"
 	codeUndefinedColumn      = "42703"
+	codeDuplicateStatement   = "42P05"
+	codeUndefinedStatement   = "26000"
 )
+
+// errStatementPooling reports a pooler that hands out a connection for each statement, so that there are no transactions.
+var errStatementPooling = schema.WithKind(schema.Permanent, errors.New("the pooler in front of the database breaks transactions apart: set pool_mode = transaction there"))
 
 // wrap says what was being done and adds the sentinel that the server's answer stands for.
 func wrap(doing string, err error) error {
@@ -31,6 +37,11 @@ func wrap(doing string, err error) error {
 			return schema.WithKind(schema.Temporary, fmt.Errorf("%s: %w: %w", doing, schema.ErrRetryTransaction, err))
 		case codeUndefinedTable, codeInvalidSchemaName, codeUndefinedColumn:
 			return fmt.Errorf("%s: %w: %w", doing, schema.ErrNotMigrated, err)
+		case codeDuplicateStatement, codeUndefinedStatement:
+			return fmt.Errorf("%s: a pooler keeps prepared statements from working: add default_query_exec_mode=cache_describe to the database's URL: %w", doing, err)
+		}
+		if strings.Contains(answer.Message, "statement pooling") { // PgBouncer has no code for it
+			return fmt.Errorf("%s: %w: %w", doing, errStatementPooling, err)
 		}
 	}
 	return fmt.Errorf("%s: %w", doing, err)

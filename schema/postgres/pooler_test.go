@@ -4,194 +4,65 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
+	"strings"
 	"sync"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/millbridge/millbridge/internal/testkit"
+	"github.com/millbridge/millbridge/schema"
 	"github.com/millbridge/millbridge/schema/postgres"
 	"github.com/millbridge/millbridge/schema/schematest"
 )
 
-// A pooler lends few connections of a server to many clients, for the length of a transaction each, as PgBouncer does
-// in transaction mode.
-type pooler struct {
-	t       testing.TB
-	connect func() (*pgconn.HijackedConn, error)
-	idle    chan *pgconn.HijackedConn // nil: a connection that is to be made
-
-	mu    sync.Mutex
-	conns []net.Conn
-	wg    sync.WaitGroup
-}
-
-// behindPooler makes a pool connect through a pooler with two connections of its own.
-func behindPooler(t *testing.T, c *pgxpool.Config, mode pgx.QueryExecMode) {
+// behindPgBouncer opens another pool on the same database, through a PgBouncer with two connections to it.
+func behindPgBouncer(t *testing.T, pool *pgxpool.Pool, mode, exec string) *pgxpool.Pool {
 	t.Helper()
-	server := c.ConnConfig.Config.Copy()
-	p := &pooler{t: t, idle: make(chan *pgconn.HijackedConn, 2)}
-	p.connect = func() (*pgconn.HijackedConn, error) {
-		conn, err := pgconn.ConnectConfig(context.Background(), server)
-		if err != nil {
-			return nil, err
-		}
-		return conn.Hijack()
-	}
-	for range cap(p.idle) {
-		p.idle <- nil
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	cfg, err := pgxpool.ParseConfig(testkit.PgBouncer(t, pool, mode, 2, exec))
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.wg.Go(func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			p.keep(conn)
-			p.wg.Go(func() { p.serve(conn) })
-		}
-	})
-	t.Cleanup(func() {
-		l.Close()
-		p.mu.Lock()
-		for _, conn := range p.conns {
-			conn.Close()
-		}
-		p.mu.Unlock()
-		p.wg.Wait()
-	})
-	c.ConnConfig.Host, c.ConnConfig.Port = "127.0.0.1", uint16(l.Addr().(*net.TCPAddr).Port)
-	c.ConnConfig.DefaultQueryExecMode = mode
+	cfg.MaxConns = 12
+	through, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(through.Close)
+	return through
 }
 
-func (p *pooler) keep(conn net.Conn) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.conns = append(p.conns, conn)
-}
-
-// serve is one client's life.
-func (p *pooler) serve(conn net.Conn) {
-	defer conn.Close()
-	client := pgproto3.NewBackend(conn, conn)
-	if err := welcome(conn, client); err != nil {
-		return
-	}
-	for {
-		first, err := client.Receive()
-		if err != nil {
-			return
-		}
-		if _, over := first.(*pgproto3.Terminate); over {
-			return
-		}
-		server := <-p.idle
-		if server == nil {
-			if server, err = p.connect(); err != nil {
-				p.idle <- nil
-				return
-			}
-			p.keep(server.Conn)
-		}
-		if err := transaction(client, server.Frontend, first); err != nil {
-			server.Conn.Close() // whatever was going on in it ends
-			p.idle <- nil
-			return
-		}
-		p.idle <- server
-	}
-}
-
-// welcome answers a client's first message.
-func welcome(conn net.Conn, client *pgproto3.Backend) error {
-	for {
-		msg, err := client.ReceiveStartupMessage()
-		if err != nil {
-			return err
-		}
-		switch msg.(type) {
-		case *pgproto3.SSLRequest, *pgproto3.GSSEncRequest:
-			if _, err := conn.Write([]byte("N")); err != nil {
-				return err
-			}
-		case *pgproto3.StartupMessage:
-			client.Send(&pgproto3.AuthenticationOk{})
-			for _, s := range [][2]string{{"client_encoding", "UTF8"}, {"standard_conforming_strings", "on"}, {"server_version", "14.0"}, {"TimeZone", "UTC"}} {
-				client.Send(&pgproto3.ParameterStatus{Name: s[0], Value: s[1]})
-			}
-			client.Send(&pgproto3.BackendKeyData{SecretKey: make([]byte, 4)})
-			client.Send(&pgproto3.ReadyForQuery{TxStatus: 'I'})
-			return client.Flush()
-		default:
-			return errors.New("not a client of ours") // such as the request to cancel
-		}
-	}
-}
-
-// transaction passes messages on until the server is in no transaction.
-func transaction(client *pgproto3.Backend, server *pgproto3.Frontend, msg pgproto3.FrontendMessage) error {
-	for {
-		server.Send(msg)
-		switch msg.(type) {
-		case *pgproto3.Query, *pgproto3.Sync:
-			status, err := answerOf(client, server)
-			if err != nil || status == 'I' {
-				return err
-			}
-		case *pgproto3.Terminate:
-			return errors.New("the client has gone")
-		}
-		var err error
-		if msg, err = client.Receive(); err != nil {
-			return err
-		}
-	}
-}
-
-func answerOf(client *pgproto3.Backend, server *pgproto3.Frontend) (status byte, err error) {
-	if err := server.Flush(); err != nil {
-		return 0, err
-	}
-	for {
-		msg, err := server.Receive()
-		if err != nil {
-			return 0, err
-		}
-		client.Send(msg)
-		if ready, ok := msg.(*pgproto3.ReadyForQuery); ok {
-			return ready.TxStatus, client.Flush()
+// strangeSessions makes the sessions of a database unlike others in everything that must not matter.
+func strangeSessions(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	for _, set := range []string{
+		"default_transaction_isolation = serializable", "search_path = nowhere", "synchronous_commit = off", "timezone = 'Asia/Kolkata'",
+		"intervalstyle = iso_8601", "extra_float_digits = 0", "standard_conforming_strings = on", "enable_indexscan = off",
+	} {
+		if _, err := pool.Exec(t.Context(), `ALTER DATABASE `+pool.Config().ConnConfig.Database+` SET `+set); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
 
 func TestC27_behind_a_transaction_pooler(t *testing.T) {
 	t.Parallel()
-	for name, mode := range map[string]pgx.QueryExecMode{"exec": pgx.QueryExecModeExec, "simple protocol": pgx.QueryExecModeSimpleProtocol} {
-		t.Run(name, func(t *testing.T) {
+	for _, exec := range []string{"cache_describe", "exec"} {
+		t.Run(exec, func(t *testing.T) {
 			t.Parallel()
-			schematest.Run(t, opener(t, func(c *pgxpool.Config) {
-				// Nor does anything depend on what sessions are like.
-				c.ConnConfig.RuntimeParams["default_transaction_isolation"] = "serializable"
-				c.ConnConfig.RuntimeParams["search_path"] = "nowhere"
-				c.ConnConfig.RuntimeParams["synchronous_commit"] = "off"
-				behindPooler(t, c, mode)
+			schematest.Run(t, onPool(t, func() *pgxpool.Pool {
+				pool := testkit.EmptyPostgres(t)
+				strangeSessions(t, pool)
+				return behindPgBouncer(t, pool, "transaction", exec)
 			}))
 		})
 	}
 }
 
-// The default of the driver does not work there, which is why the setting is documented.
+// The default of the driver does not work there, which is why the setting is documented, and the error names it.
 func TestC27_prepared_statements_break_behind_a_pooler(t *testing.T) {
 	t.Parallel()
-	pool := repool(t, testkit.Postgres(t), func(c *pgxpool.Config) { behindPooler(t, c, pgx.QueryExecModeCacheStatement) })
-	s := postgres.New(pool, postgres.Options{})
+	s := postgres.New(behindPgBouncer(t, testkit.Postgres(t), "transaction", "cache_statement"), postgres.Options{})
 	codes := make(map[string]int)
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -204,6 +75,9 @@ func TestC27_prepared_statements_break_behind_a_pooler(t *testing.T) {
 					mu.Lock()
 					codes[answer.Code]++
 					mu.Unlock()
+					if !strings.Contains(err.Error(), "default_query_exec_mode") {
+						t.Errorf("%v does not name the setting", err)
+					}
 				}
 			}
 		})
@@ -211,5 +85,28 @@ func TestC27_prepared_statements_break_behind_a_pooler(t *testing.T) {
 	wg.Wait()
 	if codes["42P05"]+codes["26000"] == 0 {
 		t.Errorf("codes %v: this pooler does not do what poolers do", fmt.Sprint(codes))
+	}
+}
+
+// A pooler that hands out a connection for a statement breaks transactions apart. Everything refuses it, for good and
+// in plain words.
+func TestC27_statement_pooling_is_refused(t *testing.T) {
+	t.Parallel()
+	pool := behindPgBouncer(t, testkit.Postgres(t), "statement", "cache_describe")
+	s := postgres.New(pool, postgres.Options{})
+	for what, do := range map[string]func(ctx context.Context) error{
+		"check":   s.Check,
+		"migrate": func(ctx context.Context) error { _, _, err := s.MigrateUp(ctx); return err },
+		"tend":    func(ctx context.Context) error { _, err := s.Tend(ctx, 1); return err },
+		"publish": func(ctx context.Context) error {
+			return s.Unit(ctx, func(u schema.Unit) error {
+				_, err := u.Append(ctx, []schema.Envelope{schema.NewJob("a", "do", nil)})
+				return err
+			})
+		},
+	} {
+		if err := do(t.Context()); err == nil || schema.KindOf(err) != schema.Permanent || !strings.Contains(err.Error(), "pool_mode = transaction") {
+			t.Errorf("%s: %v (%v), want a permanent error that names the setting", what, err, schema.KindOf(err))
+		}
 	}
 }
