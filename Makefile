@@ -1,6 +1,6 @@
 # Every target is one line around a program or script that also runs without make.
 
-.PHONY: build test cases-long lint bench mutants demo
+.PHONY: build test cases-long pooler lint bench mutants demo
 
 # The millbridge binary, in bin/.
 build:
@@ -10,9 +10,13 @@ build:
 test:
 	go run ./internal/testrun $(ARGS)
 
-# The field cases about large numbers, with the numbers that were reported: millions of rows, for half an hour.
+# Field cases with the numbers that were reported: millions of rows, minutes of standing still. Takes half an hour.
 cases-long:
-	go run ./internal/testrun ./tests/cases -v -timeout 120m -run 'C30|C31' -args -long $(ARGS)
+	go run ./internal/testrun ./tests/cases -v -timeout 120m -run 'C28|C30|C31|C32' -args -long $(ARGS)
+
+# All tests that use PostgreSQL, with PgBouncer in transaction mode before it. For some: make pooler ARGS="./router -run X"
+pooler:
+	go run ./internal/testrun --pooled $(or $(ARGS),./schema/postgres ./publishers/... ./router ./internal/cli ./cmd/millbridge ./tests/cases ./examples/...)
 
 # go vet, gofumpt and staticcheck.
 lint:

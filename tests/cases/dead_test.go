@@ -12,8 +12,16 @@ import (
 	"github.com/millbridge/millbridge/schema"
 )
 
-// lease is that of the forwarders here; a takeover needs no more than this and a look.
+// lease is that of the forwarders here, unless the tests are long; a takeover needs no more than this and a look.
 const lease = 2 * time.Second
+
+// leased says how long leases last and how long a takeover may take.
+func leased() (length, takeover time.Duration) {
+	if *long {
+		return 15 * time.Second, time.Minute // what a forwarder has by default, and the time of the case
+	}
+	return lease, 20 * time.Second // the machine may be busy
+}
 
 // shipped waits until n events were sent and removed, for so long.
 func (w *world) shipped(t *testing.T, n int, limit time.Duration) {
@@ -40,11 +48,13 @@ func (w *world) flow(t *testing.T, from, n int) {
 // started again under the same name.
 func TestC32_killed_process(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
+		lease, takeover := leased()
+		var slowest time.Duration
 		one := w.launch(t, processSpec{Name: "one", Lease: lease})
 		w.flow(t, 0, 1_000)
 		w.shipped(t, 1_000, time.Minute) // it runs
 		total := 1_000
-		for round := range 3 {
+		for round := range number(3, 10) {
 			name := "one" // under the same name, with nobody else
 			if round == 0 {
 				name = "two" // a replica, from the beginning
@@ -60,9 +70,12 @@ func TestC32_killed_process(t *testing.T) {
 			if other == nil {
 				other = w.launch(t, processSpec{Name: name, Lease: lease})
 			}
-			w.shipped(t, total, 20*time.Second)
+			began := time.Now()
+			w.shipped(t, total, takeover)
+			slowest = max(slowest, time.Since(began))
 			one = other
 		}
+		t.Logf("with leases of %v all was sent %v after a kill at the latest", lease, slowest.Round(time.Millisecond))
 		w.inOrder(t, total)
 	})
 }
@@ -70,6 +83,11 @@ func TestC32_killed_process(t *testing.T) {
 // A forwarder is stopped for several times its lease while it moves rows, and goes on.
 func TestC32_stopped_process(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
+		lease, takeover := leased()
+		pause := 2 * lease
+		if *long {
+			pause = 2 * time.Minute
+		}
 		one := w.launch(t, processSpec{Name: "one", Lease: lease})
 		w.flow(t, 0, 100)
 		w.shipped(t, 100, time.Minute)
@@ -78,7 +96,7 @@ func TestC32_stopped_process(t *testing.T) {
 		if w.pg == nil { // a process in the middle of a transaction of SQLite would keep everybody from writing
 			one.signal(t, syscall.SIGSTOP)
 			w.flow(t, 100, 200)
-			<-time.After(3 * lease)
+			<-time.After(pause)
 			if rows, err := w.rows(); err != nil || len(rows) != 100 {
 				t.Errorf("%d rows wait (%v); the file is locked by a process that may go on at any time", len(rows), err)
 			}
@@ -94,9 +112,11 @@ func TestC32_stopped_process(t *testing.T) {
 		}
 		w.flow(t, 100, 2_000)
 		one.signal(t, syscall.SIGSTOP)
-		w.shipped(t, 2_000, 20*time.Second)
+		began := time.Now()
+		w.shipped(t, 2_000, takeover)
+		t.Logf("with leases of %v all was sent %v after the stop", lease, time.Since(began).Round(time.Millisecond))
 		owners := w.owners(t)
-		<-time.After(2 * lease)
+		<-time.After(pause)
 		w.nats.Restart()
 		one.signal(t, syscall.SIGCONT)
 		w.flow(t, 2_000, 2_100)

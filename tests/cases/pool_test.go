@@ -126,7 +126,7 @@ func TestC28_cancelled_queries(t *testing.T) {
 		go func() { ended <- w.storm(storm, 5*time.Millisecond) }()
 		tenTimes := func() {
 			t.Helper()
-			for range 10 {
+			for range number(10, 50) { // with as many again: ten seconds
 				publish()
 				select {
 				case <-time.After(100 * time.Millisecond):

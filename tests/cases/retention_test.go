@@ -22,7 +22,7 @@ import (
 )
 
 // long makes the tests of large numbers use the numbers of the case: see "make cases-long".
-var long = flag.Bool("long", false, "use millions of rows")
+var long = flag.Bool("long", false, "use the numbers that were reported: millions of rows, minutes of standing still")
 
 // number is how many of something a test uses.
 func number(usual, full int) int {
