@@ -88,9 +88,10 @@ type reckless struct {
 	store  Store
 	url    string
 	cut    float64
+	cutter cutter
 	faults faults
 
-	crashes, removalsCut, batches atomic.Int64
+	crashes, removalsCut, sent atomic.Int64
 }
 
 func (r *reckless) run(ctx context.Context, t *testing.T, n int) {
@@ -108,7 +109,8 @@ func (r *reckless) run(ctx context.Context, t *testing.T, n int) {
 // live runs one forwarder until it crashes.
 func (r *reckless) live(ctx context.Context, t *testing.T) {
 	store := &chaosStore{Store: r.store, cut: r.cut}
-	nc, err := nats.Connect(r.url, append(ConnectOptions(), nats.ReconnectWait(20*time.Millisecond), nats.ReconnectJitter(0, 0))...)
+	opts := append(ConnectOptions(), nats.ReconnectWait(20*time.Millisecond), nats.ReconnectJitter(0, 0))
+	nc, err := nats.Connect(r.url, append(opts, r.cutter.options()...)...)
 	if err != nil {
 		t.Error(err)
 		return
@@ -138,5 +140,5 @@ func (r *reckless) live(ctx context.Context, t *testing.T) {
 	<-done
 	r.crashes.Add(1)
 	r.removalsCut.Add(store.removed.Load())
-	r.batches.Add(int64(f.tally().Sent))
+	r.sent.Add(int64(f.tally().Sent))
 }

@@ -22,6 +22,8 @@ type faults struct {
 	forgetNames      bool // a take-over does not carry names forward
 	nameOwnBatchOnly bool // a cursor names only the rows it was written with
 	trustMemory      bool // what was sent counts as stored, whatever the cursor says
+	dataOnZero       bool // a first owner sends rows without a cursor to replace
+	lowSequences     bool // a stream made anew counts from one
 }
 
 // takeOver returns the cursor with which owner takes over from the one in the stream: the same batch number, and all
@@ -97,7 +99,7 @@ func (m *machine) removal(ref schema.ShardRef) (p schema.RemoveParams, ok bool) 
 	if m.removed >= m.cursor.Batch {
 		return p, false
 	}
-	p = schema.RemoveParams{ShardRef: ref, Owner: m.owner, Batch: m.cursor.Batch, Total: m.cursor.Total, CursorSeq: m.seq}
+	p = schema.RemoveParams{ShardRef: ref, Owner: m.owner, Batch: m.cursor.Batch, Total: m.cursor.Total, CursorSeq: m.seq, Removed: m.removed}
 	for _, b := range after(m.cursor.Batches, m.removed) {
 		p.Names = append(p.Names, b.Rows...)
 	}

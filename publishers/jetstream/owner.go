@@ -165,6 +165,10 @@ func (o *owner) takeOver(ctx context.Context, ledger schema.Shard) error {
 			break
 		}
 		mine := takeOver(o.token, c, ledger, o.f.cfg.faults)
+		if c.Seq == 0 && o.f.cfg.faults.dataOnZero {
+			o.adopt(storedCursor{Cursor: mine})
+			break
+		}
 		killpoint.At(killpoint.BeforeTakeOver)
 		seq, err := o.writeCursor(ctx, mine, c.Seq)
 		if err == nil {

@@ -71,7 +71,9 @@ func (r *Repairer) createStream(ctx context.Context, stream schema.Stream, first
 	streams.maxPayload = r.js.Conn().MaxPayload()
 	for _, cfg := range wantedStreams(streams) {
 		if cfg.Name == r.cfg.Subjects.StreamName(stream) {
-			cfg.FirstSeq = first
+			if !r.cfg.faults.lowSequences {
+				cfg.FirstSeq = first
+			}
 			if _, err := r.js.CreateStream(ctx, cfg); err != nil {
 				return fmt.Errorf("create stream %s: %w", cfg.Name, err)
 			}

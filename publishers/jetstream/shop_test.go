@@ -2,7 +2,7 @@ package jetstream
 
 import (
 	"context"
-	"database/sql"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -11,58 +11,49 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
 	natsjs "github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millbridge/millbridge/internal/testkit"
+	"github.com/millbridge/millbridge/internal/testkit/proof"
 	"github.com/millbridge/millbridge/schema"
 	"github.com/millbridge/millbridge/schema/postgres"
 	"github.com/millbridge/millbridge/schema/sqlite"
 )
 
-// A shop commits messages together with a record of them, and knows in which order those of a key committed.
+// A shop commits messages and enters them into its book.
 type shop struct {
 	Store
 	repair RepairStore
 	t      testing.TB
-	// deal runs a transaction that publishes and records envs, waits, and commits or not.
+	// deal runs a transaction that publishes envs and enters them, waits, and commits or not.
 	deal func(ctx context.Context, envs []schema.Envelope, wait time.Duration, commit bool) error
-	// records reads the records, by key and in the order of commits within it.
-	records func(ctx context.Context) ([]record, error)
+	book *proof.Book
+	// exec runs raw SQL.
+	exec  func(query string, args ...any) error
+	table string // what the names of tables begin with
+	// lose takes all rows out of the outbox and gives the numbers from first on out again, as a database does that
+	// loses its last commits.
+	lose func(first int64) error
 	// reset gives numbers of removed rows out again, as a database does that comes back from a crash.
-	reset   func(ctx context.Context) error
-	waiting func(ctx context.Context, f schema.RowFilter) ([]schema.Row, error)
-	pool    *pgxpool.Pool   // PostgreSQL only
-	store   *postgres.Store // PostgreSQL only
-}
-
-// A record says that a message was committed; key is empty for messages without order.
-type record struct {
-	id, key string
-	n       int64
-}
-
-const (
-	createTruth = `CREATE TABLE truth (id text PRIMARY KEY, key text NOT NULL, n bigint NOT NULL)`
-	// The key's lock is held until the commit, so the count within a key is the order of commits.
-	insertTruth = `INSERT INTO truth SELECT $1, $2, CASE WHEN $2 = '' THEN 0 ELSE (SELECT count(*) FROM truth WHERE key = $2) END`
-	selectTruth = `SELECT id, key, n FROM truth ORDER BY key, n`
-)
-
-func truthKey(e schema.Envelope) string {
-	if e.OrderingKey == "" {
-		return ""
-	}
-	return string(e.Stream()) + "/" + e.OrderingKey
+	reset func(ctx context.Context) error
+	pool  *pgxpool.Pool   // PostgreSQL only
+	store *postgres.Store // PostgreSQL only
 }
 
 func openShop(t testing.TB) *shop {
 	pool := testkit.Postgres(t)
 	store := postgres.New(pool, postgres.Options{})
 	t.Cleanup(store.Close)
-	if _, err := pool.Exec(t.Context(), createTruth); err != nil {
-		t.Fatal(err)
+	s := &shop{Store: StoreOf(store), repair: RepairStoreOf(store), book: proof.OnPostgres(pool), table: "millbridge.", t: t, pool: pool, store: store}
+	s.open()
+	s.exec = func(query string, args ...any) error {
+		_, err := pool.Exec(context.WithoutCancel(t.Context()), query, args...)
+		return err
 	}
-	s := &shop{Store: StoreOf(store), repair: RepairStoreOf(store), t: t, pool: pool, store: store, waiting: store.ListOutbox}
+	s.lose = func(first int64) error {
+		return errors.Join(s.exec(`DELETE FROM millbridge.outbox`), s.exec(`SELECT setval('millbridge.outbox_seq', $1, false)`, first))
+	}
 	s.deal = func(ctx context.Context, envs []schema.Envelope, wait time.Duration, commit bool) error {
 		tx, err := pool.Begin(ctx)
 		if err != nil {
@@ -72,25 +63,14 @@ func openShop(t testing.TB) *shop {
 		if _, err := store.Append(ctx, tx, envs); err != nil {
 			return err
 		}
-		for _, e := range envs {
-			if _, err := tx.Exec(ctx, insertTruth, e.ID, truthKey(e)); err != nil {
-				return err
-			}
+		if err := s.book.EnterPostgres(ctx, tx, envs...); err != nil {
+			return err
 		}
 		<-time.After(wait)
 		if !commit {
 			return nil
 		}
 		return tx.Commit(ctx)
-	}
-	s.records = func(ctx context.Context) ([]record, error) {
-		rows, err := pool.Query(ctx, selectTruth)
-		if err != nil {
-			return nil, err
-		}
-		return pgx.CollectRows(rows, func(row pgx.CollectableRow) (r record, err error) {
-			return r, row.Scan(&r.id, &r.key, &r.n)
-		})
 	}
 	s.reset = func(ctx context.Context) error {
 		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
@@ -116,10 +96,15 @@ func openSQLiteShop(t testing.TB) *shop {
 	if _, _, err := store.MigrateUp(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := write.ExecContext(t.Context(), createTruth); err != nil {
-		t.Fatal(err)
+	s := &shop{Store: StoreOf(store), repair: RepairStoreOf(store), book: proof.OnSQLite(write, read), table: "millbridge_", t: t}
+	s.open()
+	s.exec = func(query string, args ...any) error {
+		_, err := write.ExecContext(context.WithoutCancel(t.Context()), query, args...)
+		return err
 	}
-	s := &shop{Store: StoreOf(store), repair: RepairStoreOf(store), t: t, waiting: store.ListOutbox}
+	s.lose = func(first int64) error {
+		return errors.Join(s.exec(`DELETE FROM millbridge_outbox`), s.exec(`UPDATE sqlite_sequence SET seq = $1 WHERE name = 'millbridge_outbox'`, first-1))
+	}
 	s.deal = func(ctx context.Context, envs []schema.Envelope, _ time.Duration, commit bool) error {
 		tx, err := write.BeginTx(ctx, nil) // one writer at a time: to wait would only keep the others out
 		if err != nil {
@@ -129,22 +114,13 @@ func openSQLiteShop(t testing.TB) *shop {
 		if _, err := store.Append(ctx, tx, envs); err != nil {
 			return err
 		}
-		for _, e := range envs {
-			if _, err := tx.ExecContext(ctx, insertTruth, e.ID, truthKey(e)); err != nil {
-				return err
-			}
+		if err := s.book.EnterSQLite(ctx, tx, envs...); err != nil {
+			return err
 		}
 		if !commit {
 			return nil
 		}
 		return tx.Commit()
-	}
-	s.records = func(ctx context.Context) ([]record, error) {
-		rows, err := read.QueryContext(ctx, selectTruth)
-		if err != nil {
-			return nil, err
-		}
-		return scanRecords(rows)
 	}
 	s.reset = func(ctx context.Context) error {
 		_, err := write.ExecContext(ctx, `UPDATE sqlite_sequence SET seq = (SELECT coalesce(max(seq), 0) FROM millbridge_outbox) WHERE name = 'millbridge_outbox'`)
@@ -153,16 +129,11 @@ func openSQLiteShop(t testing.TB) *shop {
 	return s
 }
 
-func scanRecords(rows *sql.Rows) (all []record, err error) {
-	defer rows.Close()
-	for rows.Next() {
-		var r record
-		if err := rows.Scan(&r.id, &r.key, &r.n); err != nil {
-			return nil, err
-		}
-		all = append(all, r)
+func (s *shop) open() {
+	s.t.Helper()
+	if err := s.book.Create(s.t.Context()); err != nil {
+		s.t.Fatal(err)
 	}
-	return all, rows.Err()
 }
 
 // trade commits and rolls back transactions until ctx ends.
@@ -205,38 +176,30 @@ func (s *shop) transaction(ctx context.Context) {
 	}
 }
 
-// check compares the committed messages with the streams, in which nothing was consumed.
+// repairLost answers for lost streams. Rows of which nobody can tell are sent again.
+func (s *shop) repairLost(ctx context.Context, nc *nats.Conn, replicas int, f faults) (repaired bool, err error) {
+	s.t.Helper()
+	r, err := NewRepairer(s.repair, nc, ForwarderConfig{AckTimeout: time.Second, faults: f}, StreamsConfig{Replicas: replicas})
+	if err != nil {
+		return false, err
+	}
+	p, err := r.Plan(ctx, RepairOptions{StreamRecreated: true, Ambiguous: Resend})
+	if err != nil || len(p.Lines) == 0 {
+		return false, err
+	}
+	return true, r.Apply(ctx, p)
+}
+
+// check compares the committed messages with the streams, in which nothing was consumed, when nothing is left to send.
 func (s *shop) check(ctx context.Context, js natsjs.JetStream) (rows int, found []string) {
 	s.t.Helper()
-	places := make(map[string][]uint64)
-	for _, stream := range []string{"MB_JOBS", "MB_EVENTS"} {
-		for _, m := range stored(s.t, js, stream) {
-			places[m.id] = append(places[m.id], m.seq)
-		}
-	}
-	fault := func(format string, args ...any) { found = append(found, fmt.Sprintf(format, args...)) }
-	records, err := s.records(ctx)
+	r, err := s.book.Check(ctx, js, schema.Subjects{})
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	var last string
-	var lastSeq uint64
-	for _, r := range records {
-		at := places[r.id]
-		delete(places, r.id)
-		if len(at) != 1 {
-			fault("%s is stored %d times", r.id, len(at))
-			continue
-		}
-		if r.key != "" {
-			if r.key == last && at[0] < lastSeq {
-				fault("%s (%s, number %d) overtook the message before it", r.id, r.key, r.n)
-			}
-			last, lastSeq = r.key, at[0]
-		}
+	found = r.Faults(true)
+	if r.Waiting > 0 {
+		found = append(found, fmt.Sprintf("%d are left in the database", r.Waiting))
 	}
-	for id := range places {
-		fault("%s was never committed", id)
-	}
-	return len(records), found
+	return r.Committed, found
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -84,68 +83,6 @@ func (h *hand) send(n int) *hand {
 		h.t.Fatalf("send: %v", err)
 	}
 	return h
-}
-
-// rules runs a scenario on both stores: as it is, and with a rule broken, when messages must go wrong.
-func rules(t *testing.T, broken faults, scenario func(t *testing.T, db *database, b *broker, envs []schema.Envelope, f faults)) {
-	t.Helper()
-	databases(t, func(t *testing.T, open func(testing.TB) *database) {
-		for name, f := range map[string]faults{"as it is": {}, "rule broken": broken} {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				db, b := open(t), openBroker(t)
-				envs := jobs(0, 12, schema.WithOrderingKey("one"))
-				db.mustPublish(t, envs...)
-				scenario(t, db, b, envs, f)
-				cfg := quick(t)
-				cfg.faults = f
-				forwarder := newForwarder(t, anyone{db}, b.nc, cfg)
-				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-				defer cancel()
-				_, err := forwarder.Drain(ctx)
-				right := err == nil && slices.EqualFunc(stored(t, b.js, "MB_JOBS"), envs, func(m storedMsg, e schema.Envelope) bool { return m.id == e.ID })
-				if right != (f == faults{}) {
-					t.Errorf("all messages once and in order: %v (%v)", right, err)
-				}
-			})
-		}
-	})
-}
-
-func TestTakeover_names_are_carried_forward(t *testing.T) {
-	t.Parallel()
-	rules(t, faults{forgetNames: true}, func(t *testing.T, db *database, b *broker, envs []schema.Envelope, f faults) {
-		takeHand(t, db, b, envs[0], f).take().send(5) // and crashes before it removes them
-		second := takeHand(t, &failing{Store: db, remove: errors.New("crashed")}, b, envs[0], f)
-		if err := second.takeOver(t.Context(), second.ledger); err == nil { // crashes as well
-			t.Fatal("the second owner removed rows")
-		}
-	})
-}
-
-func TestTakeover_the_cursor_names_all_rows_that_wait_for_removal(t *testing.T) {
-	t.Parallel()
-	rules(t, faults{nameOwnBatchOnly: true}, func(t *testing.T, db *database, b *broker, envs []schema.Envelope, f faults) {
-		takeHand(t, db, b, envs[0], f).take().send(3).send(3).send(3)
-	})
-}
-
-// A batch that the server has forgotten was not stored, however certain its owner is.
-func TestTakeover_only_the_cursor_says_what_is_stored(t *testing.T) {
-	t.Parallel()
-	rules(t, faults{trustMemory: true}, func(t *testing.T, db *database, b *broker, envs []schema.Envelope, f faults) {
-		h := takeHand(t, db, b, envs[0], f).take()
-		s := h.stageRows(4)
-		s.batch.forget()
-		failure := h.commit(t.Context(), s)
-		if codeOf(failure) != codeIncomplete {
-			t.Fatalf("commit of a forgotten batch: %v", failure)
-		}
-		_ = h.findOut(t.Context(), failure)
-		if err := h.removeNamed(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	})
 }
 
 // What a former owner has staged is refused whole, and it steps down without a trace.
@@ -244,75 +181,6 @@ func TestTakeover_a_lost_answer(t *testing.T) {
 		}
 		wantStored(t, b, "MB_JOBS", envs)
 	})
-}
-
-// A number that is given out again names another row: only both parts of the name do.
-func TestTakeover_numbers_come_back(t *testing.T) {
-	t.Parallel()
-	databases(t, func(t *testing.T, open func(testing.TB) *database) {
-		t.Run("as it is", func(t *testing.T) { numbersComeBack(t, open(t), false) })
-		t.Run("removal by number", func(t *testing.T) { numbersComeBack(t, open(t), true) })
-	})
-}
-
-// byNumber removes whatever has the number of a named row.
-type byNumber struct {
-	Store
-	db *database
-}
-
-func (s byNumber) Remove(ctx context.Context, p schema.RemoveParams) (schema.RemoveResult, error) {
-	for _, n := range p.Names {
-		if err := s.db.exec(fmt.Sprintf(`DELETE FROM %soutbox WHERE seq = %d`, s.db.prefix, n.Seq)); err != nil {
-			return schema.RemoveResult{}, err
-		}
-	}
-	return s.Store.Remove(ctx, p)
-}
-
-func numbersComeBack(t *testing.T, db *database, broken bool) {
-	t.Helper()
-	b := openBroker(t)
-	envs := jobs(0, 2, schema.WithOrderingKey("one"))
-	db.mustPublish(t, envs[0])
-	var store Store = db
-	if broken {
-		store = byNumber{db, db}
-	}
-	h := takeHand(t, store, b, envs[0], faults{}).take().send(1)
-	rows, err := db.waiting(t.Context(), schema.RowFilter{})
-	if err != nil || len(rows) != 1 {
-		t.Fatalf("%d rows wait (%v)", len(rows), err)
-	}
-	// The row is lost with the last commits of a database, and so is the position of its sequence.
-	statements := []string{`DELETE FROM ` + db.prefix + `outbox`, fmt.Sprintf(`SELECT setval('millbridge.outbox_seq', %d, false)`, rows[0].Seq)}
-	if db.prefix == "millbridge_" {
-		statements[1] = fmt.Sprintf(`UPDATE sqlite_sequence SET seq = %d`, rows[0].Seq-1)
-	}
-	for _, s := range statements {
-		if err := db.exec(s); err != nil {
-			t.Fatal(err)
-		}
-	}
-	db.mustPublish(t, envs[1])
-	if again, err := db.waiting(t.Context(), schema.RowFilter{}); err != nil || len(again) != 1 || again[0].Seq != rows[0].Seq {
-		t.Fatalf("the number did not come back: %+v (%v)", again, err)
-	}
-	if err := h.removeNamed(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	f := newForwarder(t, anyone{db}, b.nc, quick(t))
-	drain(t, f)
-	if broken {
-		if got := len(stored(t, b.js, "MB_JOBS")); got != 1 {
-			t.Errorf("%d are stored, want 1: removal by number should have lost the other", got)
-		}
-		return
-	}
-	wantStored(t, b, "MB_JOBS", envs)
-	if s := h.f.Status(); !slices.ContainsFunc(s, func(s ShardStatus) bool { return s.Vanished == 1 }) {
-		t.Errorf("the row that vanished is not counted: %+v", s)
-	}
 }
 
 // A removal whose answer is lost is asked again as it was, and is not counted as rows that vanished.
