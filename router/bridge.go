@@ -30,6 +30,7 @@ const maxUnits = 1 << 12
 type Bridge struct {
 	cfg       Config
 	js        natsjs.JetStream
+	outbox    string               // id of the store's outbox
 	forwarder *jetstream.Forwarder // nil with Config.NoForward
 	units     chan struct{}        // one place for each transaction that handlers may hold
 
@@ -51,6 +52,10 @@ func Open(ctx context.Context, cfg Config) (*Bridge, error) {
 	if err := cfg.Store.Check(ctx); err != nil {
 		return nil, fmt.Errorf("open bridge: check database: %w", err)
 	}
+	info, err := cfg.Store.Info(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("open bridge: %w", err)
+	}
 	units := min(cfg.Store.MaxUnits(), maxUnits)
 	if units < 1 {
 		return nil, fmt.Errorf("open bridge: %w", errPool)
@@ -63,7 +68,7 @@ func Open(ctx context.Context, cfg Config) (*Bridge, error) {
 	if err := jetstream.EnsureStreams(ctx, js, streams); err != nil {
 		return nil, fmt.Errorf("open bridge: %w", err)
 	}
-	b := &Bridge{cfg: cfg, js: js, units: make(chan struct{}, units), names: make(map[string]string)}
+	b := &Bridge{cfg: cfg, js: js, outbox: info.ID, units: make(chan struct{}, units), names: make(map[string]string)}
 	if !cfg.NoForward {
 		if b.forwarder, err = jetstream.NewForwarder(forwarderStore{cfg.Store}, cfg.Conn, cfg.Forwarder); err != nil {
 			return nil, fmt.Errorf("open bridge: %w", err)
@@ -109,6 +114,7 @@ func (b *Bridge) chain(name string, h handlers.Handler, policy handlers.Policy) 
 	}
 	c := &chain{
 		name: name, handler: h, policy: policy, subjects: b.cfg.Subjects, lease: b.cfg.Lease, inbox: b.cfg.Store,
+		source: schema.SourceOf(b.outbox),
 		letters: deadletters.New(b.js, b.cfg.Subjects, b.cfg.KeepTombstones),
 		slots:   make(chan struct{}, policy.Concurrency), pace: newPace(policy.Rate), log: b.cfg.Logger, firstPause: firstPause,
 	}

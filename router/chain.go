@@ -25,6 +25,7 @@ type chain struct {
 	handler  handlers.Handler
 	policy   handlers.Policy // without zero fields
 	subjects schema.Subjects
+	source   string // that messages of our own outbox name
 	lease    time.Duration
 	inbox    Inbox
 	letters  letterBox

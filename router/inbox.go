@@ -19,6 +19,8 @@ type Inbox interface {
 	Free(ctx context.Context, run schema.Run) error
 	// Extend renews the leases of these runs and returns which of them still hold theirs.
 	Extend(ctx context.Context, owners []string, lease time.Duration) (held []string, err error)
+	// Settled notes that a message is done with although the inbox row of its key stands for another. Again changes nothing.
+	Settled(ctx context.Context, run schema.Run) error
 	// Unit runs f in one transaction.
 	Unit(ctx context.Context, f func(schema.Unit) error) error
 }

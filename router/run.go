@@ -63,6 +63,7 @@ func (c *chain) newRun(d *subscribers.Delivery) (*run, error) {
 	if env.Replay != nil {
 		r.inbox.MessageID, r.inbox.Replay = env.Replay.Of, env.Replay.Number
 	}
+	r.inbox.Sequence = c.accountable(r)
 	return r, nil
 }
 
@@ -71,6 +72,15 @@ func (c *chain) streamOf(d *subscribers.Delivery) schema.Stream {
 		return schema.Events
 	}
 	return schema.Jobs
+}
+
+// accountable returns the message's sequence if it is in the stream of jobs and our own outbox has sent it, else 0.
+func (c *chain) accountable(r *run) uint64 {
+	source := r.delivery.Header[schema.HeaderSource]
+	if r.stream == schema.Jobs && len(source) == 1 && c.source != "" && source[0] == c.source {
+		return r.delivery.Sequence
+	}
+	return 0
 }
 
 // attempt is the number of the attempt that this run is or would be.

@@ -145,7 +145,9 @@ func (s *session) feed(c *chain, src source) (*feed, error) {
 	sub, err := subscribers.New(s.b.js, subscribers.Config{
 		Stream: cfg.Subjects.StreamName(src.stream),
 		Consumer: func(string) subscribers.ConsumerSpec {
-			return subscribers.ConsumerSpec{Durable: src.durable, Filters: src.filters, Start: subscribers.Start{New: src.onlyNew}}
+			return subscribers.ConsumerSpec{
+				Durable: src.durable, Filters: src.filters, Start: subscribers.Start{New: src.onlyNew}, Metadata: s.b.marks(c.policy.Mode),
+			}
 		},
 		MaxInFlight: c.policy.Concurrency, Ordered: c.policy.Ordered, AckWait: cfg.AckWait, Heartbeat: cfg.Heartbeat,
 		DoubleAck: c.policy.Mode == handlers.ModeNone, CloseTimeout: cfg.CloseTimeout + subscriberGrace, Logger: cfg.Logger,
@@ -154,6 +156,15 @@ func (s *session) feed(c *chain, src source) (*feed, error) {
 		return nil, fmt.Errorf("consume for %s: %w", c.name, err)
 	}
 	return &feed{source: src, chain: c, sub: sub}, nil
+}
+
+// marks are what the consumers of a handler say to verify.
+func (b *Bridge) marks(mode handlers.Mode) map[string]string {
+	marks := map[string]string{schema.MarkInbox: b.outbox}
+	if mode == handlers.ModeNone {
+		marks[schema.MarkUnrecorded] = "true" // it stays when the mode changes: what was handled before has no record
+	}
+	return marks
 }
 
 // watch reports a subscription that ends although nobody stops it.

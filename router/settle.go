@@ -1,6 +1,7 @@
 package router
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -109,6 +110,9 @@ func (c *chain) conclude(r *run, err error) outcome {
 		c.log.Debug("handled", r.fields()...)
 		return acked
 	case errors.Is(err, errHandled), errors.Is(err, errSuperseded):
+		if r.record.Sequence != r.inbox.Sequence && !c.noteSettled(r.ctx, r.inbox) {
+			return later(maxPause)
+		}
 		c.log.Debug("acked unhandled", append(r.fields(), "why", err.Error())...)
 		return acked
 	case errors.As(err, &busy):
@@ -120,7 +124,7 @@ func (c *chain) conclude(r *run, err error) outcome {
 	case errors.As(err, &verdict) && verdict.cause == schema.CauseKeyReused:
 		letter := r.letter(c.name) // the inbox knows the key for another message: nothing is recorded
 		letter.Cause, letter.Reason = verdict.cause, verdict.reason
-		return c.bury(r.ctx, letter)
+		return c.buryUnkeyed(r.ctx, letter, r.inbox)
 	case errors.As(err, &verdict):
 		return c.giveUp(r, verdict.cause, verdict.reason, err)
 	}
@@ -227,7 +231,30 @@ func (c *chain) buryForeign(ctx context.Context, r *run, err error) outcome {
 	letter := r.letter(c.name)
 	letter.ID, letter.Replay = fmt.Sprintf("seq-%d", r.delivery.Sequence), 0
 	letter.Cause, letter.Reason = schema.CauseUndecodable, schema.Reason(err)
+	id, _ := schema.WatermillHeader(r.delivery.Header)
+	return c.buryUnkeyed(ctx, letter, schema.Run{Key: schema.InboxKey{Handler: c.name}, MessageID: cmp.Or(id, letter.ID), Sequence: c.accountable(r)})
+}
+
+// buryUnkeyed buries a message that no inbox row stands for.
+func (c *chain) buryUnkeyed(ctx context.Context, letter schema.DeadLetter, run schema.Run) outcome {
+	if !c.noteSettled(ctx, run) {
+		return later(maxPause)
+	}
 	return c.bury(ctx, letter)
+}
+
+// noteSettled leaves a trace of a message of our outbox that is about to be acked and that no inbox row stands for.
+func (c *chain) noteSettled(ctx context.Context, run schema.Run) bool {
+	if run.Sequence == 0 {
+		return true
+	}
+	ctx, cancel := storeContext(ctx)
+	defer cancel()
+	err := c.inbox.Settled(ctx, run)
+	if err != nil {
+		c.stats.fault(fmt.Errorf("note message as settled: %w", err))
+	}
+	return err == nil
 }
 
 // bury keeps the message as a dead letter and then lets go of the original. If the letter cannot be written the

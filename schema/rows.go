@@ -182,6 +182,7 @@ type Run struct {
 	MessageID string        // of the first message: a replay gives [Replay.Of]
 	BodyHash  [32]byte      // see [Envelope.BodyHash]
 	Replay    int           // 0 for an original
+	Sequence  uint64        // of the message in the stream of jobs if the store's own outbox sent it, else 0; see [Accounts]
 	Lease     time.Duration // how long this run keeps others out without renewal
 }
 
@@ -206,6 +207,7 @@ type InboxRecord struct {
 	Attempts   int    // failed attempts recorded
 	Deliveries uint64 // the broker's delivery count at the last recorded settle
 	Replay     int
+	Sequence   uint64 // of the last run, see [Run]
 	Cause      Cause  // of death
 	LastError  string // one line
 	LeaseOwner string // empty when nobody runs it

@@ -20,6 +20,13 @@ var Streams = [...]Stream{Jobs, Events}
 // DefaultPrefix is the first token of all subjects unless configured.
 const DefaultPrefix = "mb"
 
+// What the metadata of a consumer says about the messages that it has taken, so that they can be accounted for.
+const (
+	MarkInbox        = "millbridge.inbox"         // id of the outbox whose database has the handler's inbox
+	MarkUnrecorded   = "millbridge.unrecorded"    // "true" if the handler succeeds, or did once, without a record
+	MarkFiltersSince = "millbridge.filters-since" // when the filters were changed; older events may have been passed by
+)
+
 // JobSubject returns the subject, without prefix, of a job.
 func JobSubject(target, action string) string { return "jobs." + target + "." + action }
 

@@ -43,6 +43,8 @@ type ConsumerSpec struct {
 	Durable string   // its name; subscribers that use the same one share its messages
 	Filters []string // subjects it takes; at least one, not overlapping
 	Start   Start    // where it begins when it does not exist yet
+	// Metadata is set on the consumer beside what others have set.
+	Metadata map[string]string
 }
 
 // Start says where a consumer that does not exist yet begins. The zero value is the oldest message in the stream.

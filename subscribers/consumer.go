@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -72,6 +73,7 @@ func (s *subscription) wanted(stream *jetstream.StreamInfo) jetstream.ConsumerCo
 	cfg := jetstream.ConsumerConfig{
 		Durable: s.spec.Durable, FilterSubjects: s.spec.Filters, AckPolicy: jetstream.AckExplicitPolicy,
 		AckWait: s.cfg.AckWait, MaxDeliver: -1, MaxAckPending: s.maxAckPending(), ReplayPolicy: jetstream.ReplayInstantPolicy,
+		Metadata: s.spec.Metadata,
 	}
 	queue := stream.Config.Retention == jetstream.WorkQueuePolicy
 	switch {
@@ -111,9 +113,23 @@ func (s *subscription) adapt(have jetstream.ConsumerConfig, retention jetstream.
 	}
 	if retention != jetstream.WorkQueuePolicy && !sameFilters(filtersOf(c), s.spec.Filters) {
 		c.FilterSubject, c.FilterSubjects = "", s.spec.Filters
+		c.Metadata = with(c.Metadata, schema.MarkFiltersSince, time.Now().UTC().Format(time.RFC3339Nano))
 		changed = true
 	}
+	for name, value := range s.spec.Metadata {
+		if c.Metadata[name] != value {
+			c.Metadata, changed = with(c.Metadata, name, value), true
+		}
+	}
 	return c, changed
+}
+
+// with returns a copy of m with one more entry.
+func with(m map[string]string, name, value string) map[string]string {
+	c := make(map[string]string, len(m)+1)
+	maps.Copy(c, m)
+	c[name] = value
+	return c
 }
 
 // refusal names everything in which have differs from want that an update cannot change or that must not be changed

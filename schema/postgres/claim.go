@@ -29,9 +29,9 @@ func (s *Store) ClaimTx(ctx context.Context, tx pgx.Tx, run schema.Run) (schema.
 // sqlClaim writes the record if the run may go ahead by what classify says; both must agree. The lock keeps it from
 // waiting for another transaction that has written the record.
 const sqlClaim = `
-	INSERT INTO millbridge.inbox AS i (hash, handler, message_id, body_hash, replay, state, owner, lease_until)
+	INSERT INTO millbridge.inbox AS i (hash, handler, message_id, body_hash, replay, state, owner, lease_until, stream_seq)
 	SELECT $1::bytea, $2::text, $3::text, $4::bytea, $5::integer, $6::text, nullif($7::text, ''),
-	       CASE WHEN $7::text <> '' THEN clock_timestamp() + $8::bigint * interval '1 microsecond' END
+	       CASE WHEN $7::text <> '' THEN clock_timestamp() + $8::bigint * interval '1 microsecond' END, nullif($10::bigint, 0)
 	  FROM (SELECT pg_try_advisory_xact_lock($9::bigint) AS ok) AS lock
 	 WHERE lock.ok
 	ON CONFLICT (hash) DO UPDATE
@@ -39,7 +39,7 @@ const sqlClaim = `
 	       attempts = CASE WHEN i.replay < excluded.replay THEN 0 ELSE i.attempts END,
 	       deliveries = CASE WHEN i.replay < excluded.replay OR i.message_id <> excluded.message_id THEN 0 ELSE i.deliveries END,
 	       message_id = excluded.message_id, body_hash = excluded.body_hash, replay = excluded.replay,
-	       cause = '', next_try = NULL
+	       cause = '', next_try = NULL, stream_seq = excluded.stream_seq
 	 WHERE ` + sqlMayRun + `
 	RETURNING ` + inboxColumns
 
@@ -67,7 +67,7 @@ func claim(ctx context.Context, to batchSender, run schema.Run, state schema.Inb
 	}
 	err := pgxRunner{to}.run(ctx,
 		statement{sql: sqlClaim, each: read(&written), args: []any{
-			hash[:], run.Key.Handler, run.MessageID, run.BodyHash[:], run.Replay, string(state), owner, lease, lockOf(hash),
+			hash[:], run.Key.Handler, run.MessageID, run.BodyHash[:], run.Replay, string(state), owner, lease, lockOf(hash), int64(run.Sequence),
 		}},
 		statement{sql: sqlLookup, each: read(&found), args: []any{hash[:]}})
 	if err != nil {
@@ -107,7 +107,7 @@ func classify(r schema.InboxRecord, run schema.Run) schema.Claim {
 func lockOf(hash [32]byte) int64 { return int64(binary.BigEndian.Uint64(hash[:8])) }
 
 const inboxColumns = `i.handler, i.state, i.message_id, i.body_hash, i.attempts, i.deliveries, i.replay, i.cause, i.last_error,
-	coalesce(CASE WHEN i.lease_until > clock_timestamp() THEN i.owner END, ''), i.next_try, i.updated_at,
+	coalesce(CASE WHEN i.lease_until > clock_timestamp() THEN i.owner END, ''), i.next_try, i.updated_at, coalesce(i.stream_seq, 0),
 	(extract(epoch FROM greatest(CASE WHEN i.owner IS NOT NULL THEN i.lease_until END, i.next_try) - clock_timestamp()) * 1000000)::bigint`
 
 const sqlLookup = `SELECT ` + inboxColumns + ` FROM millbridge.inbox AS i WHERE i.hash = $1::bytea`
@@ -117,11 +117,11 @@ func scanInbox(rows rowSet) (schema.InboxRecord, time.Duration, error) {
 	var r schema.InboxRecord
 	var state, cause string
 	var body []byte
-	var deliveries int64
+	var deliveries, sequence int64
 	var next *time.Time
 	var wait *int64
 	err := rows.Scan(&r.Key.Handler, &state, &r.MessageID, &body, &r.Attempts, &deliveries, &r.Replay, &cause, &r.LastError,
-		&r.LeaseOwner, &next, &r.UpdatedAt, &wait)
+		&r.LeaseOwner, &next, &r.UpdatedAt, &sequence, &wait)
 	if err != nil {
 		return r, 0, err
 	}
@@ -130,6 +130,7 @@ func scanInbox(rows rowSet) (schema.InboxRecord, time.Duration, error) {
 	}
 	copy(r.BodyHash[:], body)
 	r.State, r.Cause, r.Deliveries = schema.InboxState(state), schema.Cause(cause), uint64(deliveries)
+	r.Sequence = uint64(sequence)
 	if next != nil {
 		r.NextTry = *next
 	}

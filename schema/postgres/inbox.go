@@ -47,7 +47,7 @@ func (s *Store) Fail(ctx context.Context, run schema.Run, f schema.Failure) (sch
 	err := pgxRunner{s.pool}.run(ctx,
 		statement{sql: sqlFail, each: read(&written), args: []any{
 			hash[:], run.Key.Handler, run.MessageID, run.BodyHash[:], run.Replay, string(state), run.Owner, attempts,
-			int64(f.Deliveries), string(f.Cause), schema.OneLine(f.Reason), f.RetryIn.Microseconds(),
+			int64(f.Deliveries), string(f.Cause), schema.OneLine(f.Reason), f.RetryIn.Microseconds(), int64(run.Sequence),
 		}},
 		statement{sql: sqlLookup, each: read(&found), args: []any{hash[:]}})
 	if err == nil && !written && !noted(record, run, f) {
@@ -61,14 +61,15 @@ func (s *Store) Fail(ctx context.Context, run schema.Run, f schema.Failure) (sch
 }
 
 const sqlFail = `
-	INSERT INTO millbridge.inbox AS i (hash, handler, message_id, body_hash, replay, state, attempts, deliveries, cause, last_error, next_try)
+	INSERT INTO millbridge.inbox AS i (hash, handler, message_id, body_hash, replay, state, attempts, deliveries, cause, last_error, next_try, stream_seq)
 	VALUES ($1::bytea, $2::text, $3::text, $4::bytea, $5::integer, $6::text, $8::integer, $9::bigint, $10::text, $11::text,
-	        CASE WHEN $6::text = 'running' THEN clock_timestamp() + $12::bigint * interval '1 microsecond' END)
+	        CASE WHEN $6::text = 'running' THEN clock_timestamp() + $12::bigint * interval '1 microsecond' END, nullif($13::bigint, 0))
 	ON CONFLICT (hash) DO UPDATE
 	   SET state = excluded.state, owner = NULL, lease_until = NULL, updated_at = clock_timestamp(),
 	       attempts = CASE WHEN i.replay < excluded.replay THEN 0 ELSE i.attempts END + excluded.attempts,
 	       deliveries = excluded.deliveries, message_id = excluded.message_id, body_hash = excluded.body_hash,
-	       replay = excluded.replay, cause = excluded.cause, last_error = excluded.last_error, next_try = excluded.next_try
+	       replay = excluded.replay, cause = excluded.cause, last_error = excluded.last_error, next_try = excluded.next_try,
+	       stream_seq = excluded.stream_seq
 	 WHERE ` + sqlMayRun + `
 	   AND NOT (i.state = excluded.state AND i.owner IS NULL AND i.deliveries = excluded.deliveries AND i.next_try IS NOT NULL
 	            AND i.message_id = excluded.message_id AND i.replay = excluded.replay)
@@ -151,6 +152,12 @@ func leaveDead(ctx context.Context, tx pgx.Tx, key schema.InboxKey, from int, st
 	err := pgxRunner{tx}.run(ctx,
 		// Claims find the key busy until the caller's transaction ends, in place of waiting for it.
 		statement{sql: `SELECT count(pg_advisory_xact_lock($1::bigint))`, args: []any{lockOf(hash)}},
+		// What the row knew of the life that has ended is kept beside it.
+		statement{sql: `
+			INSERT INTO millbridge.settled (stream_seq, message_id, handler)
+			SELECT stream_seq, message_id, handler FROM millbridge.inbox
+			 WHERE hash = $1::bytea AND state = 'dead' AND replay = $2::integer AND $3::text = 'running' AND stream_seq IS NOT NULL
+			ON CONFLICT DO NOTHING`, args: []any{hash[:], from, string(state)}},
 		statement{
 			sql: `
 			WITH written AS (
@@ -160,7 +167,8 @@ func leaveDead(ctx context.Context, tx pgx.Tx, key schema.InboxKey, from int, st
 				   SET state = excluded.state, replay = excluded.replay, updated_at = clock_timestamp(),
 				       attempts = CASE excluded.state WHEN 'running' THEN 0 ELSE i.attempts END,
 				       deliveries = CASE excluded.state WHEN 'running' THEN 0 ELSE i.deliveries END,
-				       cause = CASE excluded.state WHEN 'running' THEN '' ELSE i.cause END
+				       cause = CASE excluded.state WHEN 'running' THEN '' ELSE i.cause END,
+				       stream_seq = CASE excluded.state WHEN 'running' THEN NULL ELSE i.stream_seq END
 				 WHERE i.state = 'dead' AND i.replay = $3::integer
 				RETURNING 1
 			)

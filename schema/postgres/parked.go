@@ -79,7 +79,10 @@ func (s *Store) DropParked(ctx context.Context, id string) error {
 		if err := parkRest(ctx, tx, locks); err != nil {
 			return err
 		}
-		tag, err := tx.Exec(ctx, `DELETE FROM millbridge.parked WHERE id = $1::text::uuid`, schema.RowID(id).String())
+		tag, err := tx.Exec(ctx, `
+			WITH gone AS (DELETE FROM millbridge.parked WHERE id = $1::text::uuid RETURNING stream)
+			INSERT INTO millbridge.settled (stream_seq, message_id, handler) SELECT DISTINCT ON (stream) 0, $1::text, stream FROM gone
+			ON CONFLICT (message_id, stream_seq) DO UPDATE SET settled_at = excluded.settled_at`, schema.RowID(id).String())
 		if err != nil {
 			return err
 		}

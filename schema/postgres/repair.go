@@ -89,6 +89,10 @@ func (s *Store) NewOutbox(ctx context.Context) (id string, err error) {
 		statement{sql: `UPDATE millbridge.shards SET owner = '', lease_until = '-infinity', ledger_owner = '', batch = 0, total = 0,
 			cursor_seq = 0, updated_at = clock_timestamp()`},
 		statement{sql: `DELETE FROM millbridge.owners`},
+		// What was settled before was sent by the other.
+		statement{sql: `UPDATE millbridge.inbox SET stream_seq = NULL WHERE stream_seq IS NOT NULL`},
+		statement{sql: `DELETE FROM millbridge.settled WHERE stream_seq > 0`},
+		statement{sql: `DELETE FROM millbridge.counts`},
 		statement{sql: `
 			UPDATE millbridge.meta
 			   SET outbox_id = (SELECT string_agg(substr('abcdefghijklmnopqrstuvwxyz0123456789', 1 + floor(random() * 36)::integer, 1), '')

@@ -112,7 +112,7 @@ func parkBehind(ctx context.Context, tx pgx.Tx, limit int) (int, error) {
 // kind that it has deleted.
 func (s *Store) prune(ctx context.Context, limit int) (most int, err error) {
 	keep := s.keep.Microseconds()
-	var keys, inbox, owners int
+	var keys, inbox, settled, owners int
 	err = pgxRunner{s.pool}.run(ctx,
 		statement{sql: `
 			WITH old AS MATERIALIZED (
@@ -125,8 +125,16 @@ func (s *Store) prune(ctx context.Context, limit int) (most int, err error) {
 				SELECT hash FROM millbridge.inbox
 				 WHERE state <> 'dead' AND updated_at < clock_timestamp() - $1::bigint * interval '1 microsecond'
 				 ORDER BY updated_at LIMIT $2::bigint FOR UPDATE SKIP LOCKED),
-			gone AS (DELETE FROM millbridge.inbox AS i USING old WHERE i.hash = old.hash RETURNING 1)
+			gone AS (DELETE FROM millbridge.inbox AS i USING old WHERE i.hash = old.hash
+			         RETURNING i.handler, i.state <> 'running' AND i.stream_seq IS NOT NULL AS counts), `+sqlCountGone+`
 			SELECT count(*) FROM gone`, args: []any{keep, limit}, each: scan(&inbox)},
+		statement{sql: `
+			WITH old AS MATERIALIZED (
+				SELECT message_id, stream_seq FROM millbridge.settled WHERE settled_at < clock_timestamp() - $1::bigint * interval '1 microsecond'
+				 ORDER BY settled_at LIMIT $2::bigint FOR UPDATE SKIP LOCKED),
+			gone AS (DELETE FROM millbridge.settled AS s USING old WHERE s.message_id = old.message_id AND s.stream_seq = old.stream_seq
+			         RETURNING s.handler, s.stream_seq > 0 AS counts), `+sqlCountGone+`
+			SELECT count(*) FROM gone`, args: []any{keep, limit}, each: scan(&settled)},
 		statement{sql: `
 			WITH gone AS (DELETE FROM millbridge.owners WHERE n IN (
 				SELECT o.n FROM millbridge.owners AS o
@@ -134,5 +142,11 @@ func (s *Store) prune(ctx context.Context, limit int) (most int, err error) {
 				  JOIN millbridge.owners AS l USING (stream, generation, shard)
 				 WHERE l.token = s.ledger_owner AND o.n < l.n AND o.acquired_at < clock_timestamp() - interval '1 day' LIMIT $1::bigint) RETURNING 1)
 			SELECT count(*) FROM gone`, args: []any{limit}, each: scan(&owners)})
-	return max(keys, inbox, owners), err
+	return max(keys, inbox, settled, owners), err
 }
+
+// sqlCountGone adds settled jobs that are forgotten to what is only counted.
+const sqlCountGone = `counted AS (
+				INSERT INTO millbridge.counts AS c (what, name, n)
+				SELECT 'pruned', handler, count(*) FROM gone WHERE counts GROUP BY handler
+				ON CONFLICT (what, name) DO UPDATE SET n = c.n + excluded.n)`

@@ -95,6 +95,7 @@ func (s *Store) claim(ctx context.Context, tx *sql.Tx, run schema.Run, state sch
 func fresh(run schema.Run) record {
 	return record{InboxRecord: schema.InboxRecord{
 		Key: run.Key, State: schema.InboxRunning, MessageID: run.MessageID, BodyHash: run.BodyHash, Replay: run.Replay,
+		Sequence: run.Sequence,
 	}}
 }
 

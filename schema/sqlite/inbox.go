@@ -15,13 +15,13 @@ type record struct {
 }
 
 const recordColumns = `handler, state, message_id, body_hash, attempts, deliveries, replay, cause, last_error,
-	coalesce(lease_owner, ''), lease_until, next_try, updated_at`
+	coalesce(lease_owner, ''), lease_until, next_try, updated_at, stream_seq`
 
 func scanRecord(rows *sql.Rows, r *record) error {
 	var body []byte
 	var next, updated int64
 	err := rows.Scan(&r.Key.Handler, &r.State, &r.MessageID, &body, &r.Attempts, &r.Deliveries, &r.Replay, &r.Cause, &r.LastError,
-		&r.LeaseOwner, &r.leaseUntil, &next, &updated)
+		&r.LeaseOwner, &r.leaseUntil, &next, &updated, &r.Sequence)
 	copy(r.BodyHash[:], body)
 	r.NextTry, r.UpdatedAt = at(next), at(updated)
 	return err
@@ -38,18 +38,18 @@ func lookup(ctx context.Context, q queryer, hash [32]byte) (rec record, ok bool,
 
 func insertRecord(ctx context.Context, tx *sql.Tx, hash [32]byte, r record) (bool, error) {
 	n, err := affected(ctx, tx, `INSERT INTO millbridge_inbox (key_hash, handler, state, message_id, body_hash, attempts, deliveries, replay,
-			cause, last_error, lease_owner, lease_until, next_try, updated_at)
-		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT (key_hash) DO NOTHING`,
+			cause, last_error, lease_owner, lease_until, next_try, updated_at, stream_seq)
+		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT (key_hash) DO NOTHING`,
 		hash[:], r.Key.Handler, string(r.State), r.MessageID, r.BodyHash[:], r.Attempts, int64(r.Deliveries), r.Replay,
-		string(r.Cause), r.LastError, leaseOwner(r), r.leaseUntil, nanos(r.NextTry), nanos(r.UpdatedAt))
+		string(r.Cause), r.LastError, leaseOwner(r), r.leaseUntil, nanos(r.NextTry), nanos(r.UpdatedAt), int64(r.Sequence))
 	return n > 0, err
 }
 
 func updateRecord(ctx context.Context, tx *sql.Tx, hash [32]byte, r record) error {
 	_, err := tx.ExecContext(ctx, `UPDATE millbridge_inbox SET state = ?, message_id = ?, body_hash = ?, attempts = ?, deliveries = ?, replay = ?,
-			cause = ?, last_error = ?, lease_owner = ?, lease_until = ?, next_try = ?, updated_at = ? WHERE key_hash = ?`,
+			cause = ?, last_error = ?, lease_owner = ?, lease_until = ?, next_try = ?, updated_at = ?, stream_seq = ? WHERE key_hash = ?`,
 		string(r.State), r.MessageID, r.BodyHash[:], r.Attempts, int64(r.Deliveries), r.Replay,
-		string(r.Cause), r.LastError, leaseOwner(r), r.leaseUntil, nanos(r.NextTry), nanos(r.UpdatedAt), hash[:])
+		string(r.Cause), r.LastError, leaseOwner(r), r.leaseUntil, nanos(r.NextTry), nanos(r.UpdatedAt), int64(r.Sequence), hash[:])
 	return err
 }
 
@@ -146,8 +146,15 @@ func (s *Store) shown(r record) schema.InboxRecord {
 // from, which means that somebody was quicker. A key that was never handled here gets a record.
 func (s *Store) ResetForReplay(ctx context.Context, tx *sql.Tx, key schema.InboxKey, from int) (bool, error) {
 	hash, now := key.Hash(), s.now()
+	// What the row knows of the life that has ended is kept beside it.
+	_, err := tx.ExecContext(ctx, `INSERT INTO millbridge_settled (message_id, stream_seq, handler, settled_at)
+		SELECT message_id, stream_seq, handler, ? FROM millbridge_inbox
+		WHERE key_hash = ? AND state = 'dead' AND replay = ? AND stream_seq > 0 ON CONFLICT DO NOTHING`, now, hash[:], from)
+	if err != nil {
+		return false, wrap("reset inbox for replay", err)
+	}
 	n, err := affected(ctx, tx, `UPDATE millbridge_inbox SET state = 'running', replay = ?, attempts = 0, deliveries = 0, cause = '',
-			lease_owner = NULL, lease_until = 0, next_try = 0, updated_at = ?
+			lease_owner = NULL, lease_until = 0, next_try = 0, updated_at = ?, stream_seq = 0
 		WHERE key_hash = ? AND state = 'dead' AND replay = ?`, from+1, now, hash[:], from)
 	if err != nil || n > 0 {
 		return n > 0, wrap("reset inbox for replay", err)

@@ -98,6 +98,11 @@ func (s *Store) DropParked(ctx context.Context, id string) error {
 		if err != nil {
 			return err
 		}
+		if _, err := tx.ExecContext(ctx, `INSERT INTO millbridge_settled (message_id, stream_seq, handler, settled_at)
+			SELECT DISTINCT ?, 0, stream, ? FROM millbridge_parked WHERE id = ?
+			ON CONFLICT DO UPDATE SET settled_at = excluded.settled_at`, rowID.String(), s.now(), rowID[:]); err != nil {
+			return err
+		}
 		if _, err := tx.ExecContext(ctx, "DELETE FROM millbridge_parked WHERE id = ?", rowID[:]); err != nil {
 			return err
 		}

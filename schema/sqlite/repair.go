@@ -71,6 +71,10 @@ func (s *Store) NewOutbox(ctx context.Context) (id string, err error) {
 		for _, statement := range []string{
 			`UPDATE millbridge_shards SET owner = '', ledger_owner = '', batch = 0, total = 0, cursor_seq = 0`,
 			`DELETE FROM millbridge_owners`,
+			// What was settled before was sent by the other.
+			`UPDATE millbridge_inbox SET stream_seq = 0 WHERE stream_seq > 0`,
+			`DELETE FROM millbridge_settled WHERE stream_seq > 0`,
+			`DELETE FROM millbridge_counts`,
 		} {
 			if _, err := tx.ExecContext(ctx, statement); err != nil {
 				return err

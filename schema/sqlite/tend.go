@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"time"
 
 	"github.com/millbridge/millbridge/schema"
@@ -88,6 +89,7 @@ type purge struct {
 	table string
 	key   string
 	args  []any
+	count string // counts what is forgotten, of the keys that find selects; may be empty
 }
 
 // ownerKeep is how long an owner is remembered after another has removed rows: one that stood still may write one more
@@ -100,12 +102,19 @@ func (s *Store) purges(limit int) []purge {
 		{
 			"idempotency keys", "SELECT key_hash FROM millbridge_keys WHERE used_at < ? LIMIT ?",
 			"millbridge_keys", "key_hash",
-			[]any{now - s.opts.Keep.Nanoseconds(), limit},
+			[]any{now - s.opts.Keep.Nanoseconds(), limit}, "",
 		},
 		{
-			"inbox records", "SELECT key_hash FROM millbridge_inbox WHERE state <> 'dead' AND updated_at < ? AND lease_until < ? LIMIT ?",
+			"inbox records", "SELECT key_hash FROM millbridge_inbox WHERE state <> 'dead' AND updated_at < ? AND lease_until < ? ORDER BY updated_at, key_hash LIMIT ?",
 			"millbridge_inbox", "key_hash",
 			[]any{now - s.opts.Keep.Nanoseconds(), now, limit},
+			"SELECT 'pruned', handler, count(*) FROM millbridge_inbox WHERE state <> 'running' AND stream_seq > 0 AND key_hash IN (%s) GROUP BY handler",
+		},
+		{
+			"settled messages", "SELECT message_id, stream_seq FROM millbridge_settled WHERE settled_at < ? ORDER BY settled_at, message_id, stream_seq LIMIT ?",
+			"millbridge_settled", "(message_id, stream_seq)",
+			[]any{now - s.opts.Keep.Nanoseconds(), limit},
+			"SELECT 'pruned', handler, count(*) FROM millbridge_settled WHERE stream_seq > 0 AND (message_id, stream_seq) IN (%s) GROUP BY handler",
 		},
 		{
 			"owners", `SELECT o.number FROM millbridge_shards AS s
@@ -113,7 +122,7 @@ func (s *Store) purges(limit int) []purge {
 				JOIN millbridge_owners AS o ON o.stream = s.stream AND o.generation = s.generation AND o.shard = s.shard AND o.number < l.number
 				WHERE o.acquired_at < ? LIMIT ?`,
 			"millbridge_owners", "number",
-			[]any{now - ownerKeep.Nanoseconds(), limit},
+			[]any{now - ownerKeep.Nanoseconds(), limit}, "",
 		},
 	}
 }
@@ -124,6 +133,12 @@ func (s *Store) tendPurge(ctx context.Context, p purge) (n int, err error) {
 		return 0, wrap("look for old "+p.what, err)
 	}
 	err = s.update(ctx, "purge old "+p.what, func(tx *sql.Tx) (err error) {
+		if p.count != "" {
+			if _, err := tx.ExecContext(ctx, "INSERT INTO millbridge_counts (what, name, n) "+fmt.Sprintf(p.count, p.find)+
+				" ON CONFLICT (what, name) DO UPDATE SET n = n + excluded.n", p.args...); err != nil {
+				return err
+			}
+		}
 		n, err = affected(ctx, tx, "DELETE FROM "+p.table+" WHERE "+p.key+" IN ("+p.find+")", p.args...)
 		return err
 	})

@@ -1,4 +1,6 @@
 DROP TABLE IF EXISTS
+    millbridge.counts,
+    millbridge.settled,
     millbridge.inbox,
     millbridge.owners,
     millbridge.shards,

@@ -145,8 +145,30 @@ CREATE TABLE millbridge.inbox (
     message_id  text        NOT NULL,
     cause       text        NOT NULL DEFAULT '',
     last_error  text        NOT NULL DEFAULT '',
-    owner       text
+    owner       text,
+    stream_seq  bigint
 ) WITH (fillfactor = 90);
 CREATE INDEX inbox_message_id ON millbridge.inbox (message_id);
 CREATE INDEX inbox_owner ON millbridge.inbox (owner) WHERE owner IS NOT NULL;
 CREATE INDEX inbox_expiry ON millbridge.inbox (updated_at) WHERE state <> 'dead';
+
+-- What verify needs to know of messages that no inbox row stands for any more: earlier lives of those that were replayed,
+-- second messages of a key, what could not be read. Without a sequence: parked rows that an operator dropped.
+CREATE TABLE millbridge.settled (
+    stream_seq bigint      NOT NULL,
+    message_id text        NOT NULL,
+    handler    text        NOT NULL,
+    settled_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (message_id, stream_seq)
+);
+CREATE INDEX settled_seq ON millbridge.settled (stream_seq);
+CREATE INDEX settled_at ON millbridge.settled (settled_at);
+
+-- What is only counted: settled jobs that were forgotten after their time (by handler), differences that an operator
+-- has accepted (by stream).
+CREATE TABLE millbridge.counts (
+    what text   COLLATE "C" NOT NULL,
+    name text   COLLATE "C" NOT NULL,
+    n    bigint NOT NULL,
+    PRIMARY KEY (what, name)
+);

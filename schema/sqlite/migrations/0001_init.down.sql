@@ -1,3 +1,5 @@
+DROP TABLE millbridge_counts;
+DROP TABLE millbridge_settled;
 DROP TABLE millbridge_inbox;
 DROP TABLE millbridge_inbox_counts;
 DROP TABLE millbridge_owners;

@@ -120,7 +120,8 @@ CREATE TABLE millbridge_inbox (
   lease_owner TEXT,
   lease_until INTEGER NOT NULL DEFAULT 0,
   next_try    INTEGER NOT NULL DEFAULT 0,
-  updated_at  INTEGER NOT NULL
+  updated_at  INTEGER NOT NULL,
+  stream_seq  INTEGER NOT NULL DEFAULT 0
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX millbridge_inbox_message ON millbridge_inbox (message_id);
@@ -149,5 +150,27 @@ END;
 CREATE TRIGGER millbridge_inbox_delete AFTER DELETE ON millbridge_inbox BEGIN
   UPDATE millbridge_inbox_counts SET rows = rows - 1 WHERE handler = old.handler AND state = old.state;
 END;
+
+-- What verify needs to know of messages that no inbox row stands for any more: earlier lives of those that were replayed,
+-- second messages of a key, what could not be read. Without a sequence: parked rows that an operator dropped.
+CREATE TABLE millbridge_settled (
+  message_id TEXT    NOT NULL,
+  stream_seq INTEGER NOT NULL,
+  handler    TEXT    NOT NULL,
+  settled_at INTEGER NOT NULL,
+  PRIMARY KEY (message_id, stream_seq)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX millbridge_settled_seq ON millbridge_settled (stream_seq);
+CREATE INDEX millbridge_settled_age ON millbridge_settled (settled_at);
+
+-- What is only counted: settled jobs that were forgotten after their time (by handler), differences that an operator
+-- has accepted (by stream).
+CREATE TABLE millbridge_counts (
+  what TEXT    NOT NULL,
+  name TEXT    NOT NULL,
+  n    INTEGER NOT NULL,
+  PRIMARY KEY (what, name)
+) STRICT, WITHOUT ROWID;
 
 INSERT INTO millbridge_migrations VALUES (1, unixepoch() * 1000000000);
