@@ -1,6 +1,9 @@
 package postgres
 
-import "context"
+import (
+	"context"
+	"strings"
+)
 
 // AwaitFlush waits until the log is on disk up to a place in it, in one epoch of the database.
 func (s *Store) AwaitFlush(ctx context.Context, identity string, written int64) (same bool, err error) {
@@ -9,3 +12,8 @@ func (s *Store) AwaitFlush(ctx context.Context, identity string, written int64) 
 
 // ForceFlush forces commits to disk.
 func (s *Store) ForceFlush(ctx context.Context) error { return s.forceFlush(ctx) }
+
+// ObserveWithoutTransaction makes observations that trust a snapshot alone to name all transactions that are open.
+func (s *Store) ObserveWithoutTransaction() {
+	s.horizon.query = strings.Replace(sqlObserve, `pg_current_xact_id()`, `pg_snapshot_xmax(pg_current_snapshot())`, 1)
+}

@@ -23,6 +23,7 @@ type horizon struct {
 	pending  []observation // waiting, oldest first
 	next     time.Time     // no observation before
 	busy     bool          // one is being made
+	query    string        // sqlObserve, unless a test says otherwise
 }
 
 type observation struct {
@@ -30,7 +31,7 @@ type observation struct {
 	xid int64 // X
 }
 
-func newHorizon() *horizon { return &horizon{} }
+func newHorizon() *horizon { return &horizon{query: sqlObserve} }
 
 // rise tells of a snapshot in which no transaction below xmin is in progress. It returns the sequence up to which that
 // snapshot shows all there is; 0 if it is older than what another reader has told of.
@@ -83,13 +84,15 @@ func (h *horizon) add(identity string, o observation, err error) {
 // sqlLastSeq is the last number that was drawn; a sequence that was not used yet says what the first will be.
 const sqlLastSeq = `(SELECT CASE WHEN is_called THEN last_value ELSE last_value - 1 END FROM millbridge.outbox_seq)`
 
-// observe makes one observation. The CTE is read before the transaction id is drawn.
+// sqlObserve reads the sequence in a CTE, which is done before the transaction id is drawn.
+const sqlObserve = `WITH s AS MATERIALIZED (SELECT ` + sqlLastSeq + ` AS last_seq)
+	SELECT s.last_seq, pg_current_xact_id()::text::bigint, coalesce(` + sqlIdentity + `, '') FROM s`
+
+// observe makes one observation.
 func (s *Store) observe(ctx context.Context) error {
 	var identity string
 	var o observation
-	err := s.pool.QueryRow(ctx, `
-		WITH s AS MATERIALIZED (SELECT `+sqlLastSeq+` AS last_seq)
-		SELECT s.last_seq, pg_current_xact_id()::text::bigint, coalesce(`+sqlIdentity+`, '') FROM s`).Scan(&o.seq, &o.xid, &identity)
+	err := s.pool.QueryRow(ctx, s.horizon.query).Scan(&o.seq, &o.xid, &identity)
 	s.horizon.add(identity, o, err)
 	return wrap("observe the outbox's sequence", err)
 }
