@@ -51,21 +51,35 @@ func (s *subscription) ensure(ctx context.Context) error {
 		return s.explain(ctx, stream, err)
 	}
 	have := cons.CachedInfo()
-	if want, changed := s.adapt(have.Config, info.Config.Retention); changed {
-		if err := refusal(want, s.wanted(info)); err != nil {
-			return fmt.Errorf("consumer %s of stream %s: %w", s.spec.Durable, s.cfg.Stream, err)
-		}
-		if cons, err = stream.UpdateConsumer(ctx, want); err != nil {
-			return s.explain(ctx, stream, err)
-		}
-		have = cons.CachedInfo()
-		s.log.InfoContext(ctx, "consumer updated", "consumer", s.spec.Durable)
+	to, changed := s.adapt(have.Config, info.Config)
+	if _, err := s.putRight(ctx, stream, have.Config, to, s.wanted(info), changed); err != nil {
+		return err
 	}
-	if err := refusal(have.Config, s.wanted(info)); err != nil {
-		return fmt.Errorf("consumer %s of stream %s: %w", s.spec.Durable, s.cfg.Stream, err)
-	}
+	s.hamper(pauseOf(have))
 	s.at = place{stream: info.Created, floor: have.AckFloor.Stream}
 	return nil
+}
+
+// putRight updates the consumer if that changes anything, and refuses what then differs from wanted.
+func (s *subscription) putRight(ctx context.Context, stream jetstream.Stream, have, to, wanted jetstream.ConsumerConfig, changed bool) (jetstream.ConsumerConfig, error) {
+	where := func(err error) error {
+		return fmt.Errorf("consumer %s of stream %s: %w", s.spec.Durable, s.cfg.Stream, err)
+	}
+	if changed {
+		if err := refusal(to, wanted); err != nil {
+			return have, where(err)
+		}
+		cons, err := stream.UpdateConsumer(ctx, to)
+		if err != nil {
+			return have, s.explain(ctx, stream, err)
+		}
+		have = cons.CachedInfo().Config
+		s.log.WarnContext(ctx, "consumer had other settings and was put right")
+	}
+	if err := refusal(have, wanted); err != nil {
+		return have, where(err)
+	}
+	return have, nil
 }
 
 // wanted is the whole configuration of a consumer that does not exist yet.
@@ -101,25 +115,37 @@ func (s *subscription) maxAckPending() int {
 // adapt returns have with all settings that may be changed as they should be, and whether that changed anything. The
 // filters of a work queue's consumer are left alone: the server does not check an update for consumers that take the
 // same messages.
-func (s *subscription) adapt(have jetstream.ConsumerConfig, retention jetstream.RetentionPolicy) (jetstream.ConsumerConfig, bool) {
-	c, changed := have, false
-	if c.AckWait != s.cfg.AckWait || c.MaxDeliver != -1 || c.MaxAckPending != s.maxAckPending() || len(c.BackOff) > 0 || c.InactiveThreshold != 0 {
-		c.AckWait, c.MaxDeliver, c.MaxAckPending, c.BackOff, c.InactiveThreshold = s.cfg.AckWait, -1, s.maxAckPending(), nil, 0
-		changed = true
+func (s *subscription) adapt(have jetstream.ConsumerConfig, stream jetstream.StreamConfig) (jetstream.ConsumerConfig, bool) {
+	c, changed := s.steady(have, stream)
+	if c.AckWait != s.cfg.AckWait || c.MaxAckPending != s.maxAckPending() {
+		c.AckWait, c.MaxAckPending, changed = s.cfg.AckWait, s.maxAckPending(), true
 	}
-	if c.MaxRequestBatch != 0 || c.MaxRequestExpires != 0 || c.MaxRequestMaxBytes != 0 {
-		c.MaxRequestBatch, c.MaxRequestExpires, c.MaxRequestMaxBytes = 0, 0, 0
-		changed = true
-	}
-	if retention != jetstream.WorkQueuePolicy && !sameFilters(filtersOf(c), s.spec.Filters) {
-		c.FilterSubject, c.FilterSubjects = "", s.spec.Filters
+	if stream.Retention != jetstream.WorkQueuePolicy && !sameFilters(filtersOf(c), s.spec.Filters) {
+		c.FilterSubject, c.FilterSubjects, changed = "", s.spec.Filters, true
 		c.Metadata = with(c.Metadata, schema.MarkFiltersSince, time.Now().UTC().Format(time.RFC3339Nano))
-		changed = true
 	}
 	for name, value := range s.spec.Metadata {
 		if c.Metadata[name] != value {
 			c.Metadata, changed = with(c.Metadata, name, value), true
 		}
+	}
+	return c, changed
+}
+
+// steady is the part of adapt that is the same for all versions and configurations of a program.
+func (s *subscription) steady(have jetstream.ConsumerConfig, stream jetstream.StreamConfig) (jetstream.ConsumerConfig, bool) {
+	c, changed := have, false
+	if c.MaxDeliver != -1 || c.InactiveThreshold != 0 {
+		c.MaxDeliver, c.InactiveThreshold, changed = -1, 0, true
+	}
+	if len(c.BackOff) > 0 { // its first step has become the ack wait
+		c.BackOff, c.AckWait, changed = nil, s.cfg.AckWait, true
+	}
+	if c.MaxRequestBatch != 0 || c.MaxRequestExpires != 0 || c.MaxRequestMaxBytes != 0 {
+		c.MaxRequestBatch, c.MaxRequestExpires, c.MaxRequestMaxBytes, changed = 0, 0, 0, true
+	}
+	if c.Replicas != 0 && c.Replicas < stream.Replicas { // what was acked would be lost before the messages are
+		c.Replicas, changed = 0, true
 	}
 	return c, changed
 }

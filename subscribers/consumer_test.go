@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millbridge/millbridge/internal/testkit"
@@ -222,4 +223,85 @@ func wantPermanent(t *testing.T, err error, text string) {
 	if err == nil || schema.KindOf(err) != schema.Permanent || !strings.Contains(err.Error(), text) {
 		t.Errorf("error %v of kind %v, want a permanent one with %q", err, schema.KindOf(err), text)
 	}
+}
+
+// Settings that an operator changes while messages are consumed.
+func TestConsumerThatIsChanged(t *testing.T) {
+	change := func(t *testing.T, b *bundle, edit func(*jetstream.ConsumerConfig)) {
+		t.Helper()
+		c := b.info(t).Config
+		edit(&c)
+		if _, err := b.js.UpdateConsumer(t.Context(), "ORDERS", c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	flows := func(t *testing.T, b *bundle, msgs <-chan *message.Message) {
+		t.Helper()
+		b.publish(t, 1)
+		next(t, msgs).Ack()
+		b.left(t, 0)
+	}
+	for name, edit := range map[string]func(*jetstream.ConsumerConfig){
+		"delivery limit": func(c *jetstream.ConsumerConfig) { c.MaxDeliver = 1 },
+		"back-off":       func(c *jetstream.ConsumerConfig) { c.BackOff, c.MaxDeliver = []time.Duration{time.Hour}, 5 },
+		"goes when idle": func(c *jetstream.ConsumerConfig) { c.InactiveThreshold = time.Hour },
+		"small requests": func(c *jetstream.ConsumerConfig) { c.MaxRequestBatch = 1 },
+	} {
+		t.Run(name, func(t *testing.T) { // put right
+			b := setup(t)
+			sub := b.subscriber(t)
+			msgs := subscribe(t, sub)
+			b.waiting(t) // what the start puts right is past
+			change(t, b, edit)
+			testkit.Eventually(t, patience, func() error {
+				if c := b.info(t).Config; c.MaxDeliver != -1 || len(c.BackOff) > 0 || c.InactiveThreshold != 0 || c.MaxRequestBatch != 0 {
+					return fmt.Errorf("the consumer is %+v", c)
+				}
+				return nil
+			})
+			flows(t, b, msgs)
+			testkit.Eventually(t, patience, healthy(sub))
+		})
+	}
+	t.Run("another version", func(t *testing.T) { // left alone, and said
+		b := setup(t)
+		sub := b.subscriber(t)
+		msgs := subscribe(t, sub)
+		b.waiting(t) // what the start puts right is past
+		change(t, b, func(c *jetstream.ConsumerConfig) { c.AckWait = time.Minute })
+		testkit.Eventually(t, patience, unhealthy(sub, "another version of this program: the consumer cannot be used: ack wait is 1m0s"))
+		flows(t, b, msgs)
+		if got := b.info(t).Config.AckWait; got != time.Minute {
+			t.Errorf("ack wait is %v: two versions would undo what the other does", got)
+		}
+		change(t, b, func(c *jetstream.ConsumerConfig) { c.AckWait = 2 * time.Second })
+		testkit.Eventually(t, patience, healthy(sub))
+	})
+	t.Run("another filter", func(t *testing.T) { // it would hand out messages of others
+		b := setup(t)
+		sub := b.subscriber(t)
+		msgs := subscribe(t, sub)
+		b.waiting(t) // what the start puts right is past
+		change(t, b, func(c *jetstream.ConsumerConfig) { c.FilterSubject, c.FilterSubjects = "orders.paid", nil })
+		testkit.Eventually(t, patience, unhealthy(sub, "filter is [orders.paid], want [orders.placed]"))
+		change(t, b, func(c *jetstream.ConsumerConfig) { c.FilterSubject, c.FilterSubjects = topic, nil })
+		testkit.Eventually(t, patience, healthy(sub))
+		flows(t, b, msgs)
+	})
+	t.Run("paused", func(t *testing.T) {
+		b := setup(t)
+		sub := b.subscriber(t)
+		msgs := subscribe(t, sub)
+		b.waiting(t) // what the start puts right is past
+		until := time.Now().Add(time.Hour)
+		if _, err := b.js.PauseConsumer(t.Context(), "ORDERS", durable, until); err != nil {
+			t.Fatal(err)
+		}
+		testkit.Eventually(t, patience, unhealthy(sub, "the consumer is paused until "+until.UTC().Format(time.RFC3339)))
+		if _, err := b.js.ResumeConsumer(t.Context(), "ORDERS", durable); err != nil {
+			t.Fatal(err)
+		}
+		testkit.Eventually(t, patience, healthy(sub))
+		flows(t, b, msgs)
+	})
 }

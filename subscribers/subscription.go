@@ -33,8 +33,9 @@ type subscription struct {
 	slots   *slots
 	at      place
 
-	errMu sync.Mutex
-	err   error // why it is not consuming
+	errMu    sync.Mutex
+	err      error // why it is not consuming
+	hampered error // why it is not consuming as it should
 }
 
 func newSubscription(ctx context.Context, s *Subscriber, topic string, spec ConsumerSpec) *subscription {
@@ -76,6 +77,11 @@ func (s *subscription) consume(ctx context.Context) error {
 	if err := s.ensure(ctx); err != nil {
 		return err
 	}
+	ctx, stop := context.WithCancelCause(ctx)
+	var checks sync.WaitGroup
+	defer checks.Wait()
+	defer stop(nil)
+	checks.Go(func() { s.recheck(ctx, stop) })
 	p, err := newPuller(s.js, s.cfg.Stream, s.spec.Durable, s.cfg.Heartbeat, 2*s.cfg.MaxInFlight+64)
 	if err != nil {
 		return err
@@ -85,7 +91,7 @@ func (s *subscription) consume(ctx context.Context) error {
 		n := s.slots.takeAll(ctx)
 		if n == 0 {
 			p.close(s.receive)
-			return ctx.Err()
+			return context.Cause(ctx)
 		}
 		got, err := p.pull(ctx, n, s.receive)
 		if err != nil {
@@ -95,6 +101,9 @@ func (s *subscription) consume(ctx context.Context) error {
 			got += p.close(s.receive) // what the server still sent has its places among n
 		}
 		s.slots.give(n - got)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		if err != nil {
 			return err
 		}
@@ -146,6 +155,9 @@ func (s *subscription) health() error {
 	}
 	s.errMu.Lock()
 	defer s.errMu.Unlock()
+	if s.err == nil {
+		return s.hampered
+	}
 	return s.err
 }
 

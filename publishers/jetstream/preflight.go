@@ -40,16 +40,9 @@ func (f *Forwarder) preflight(ctx context.Context, stream schema.Stream, info sc
 	if err != nil {
 		return fmt.Errorf("look for stream %s, which takes %s: %w", name, subjects.Full(string(stream)+".>"), err)
 	}
-	want := wantedStreams(StreamsConfig{Subjects: subjects})[0]
-	if stream == schema.Events {
-		want = wantedStreams(StreamsConfig{Subjects: subjects})[1]
-	}
 	have := found.CachedInfo().Config
-	if faults := streamFaults(have, want, 0); len(faults) > 0 {
-		return &StreamError{Stream: name, Faults: faults}
-	}
-	if missing := switches(want) &^ switches(have); missing != 0 {
-		return &StreamError{Stream: name, Faults: []string{fmt.Sprintf("%v is not set", missing)}}
+	if err := CheckStream(have, subjects, f.nc.MaxPayload()); err != nil {
+		return err
 	}
 	if stream == schema.Jobs {
 		if err := checkGuard(ctx, f.js, subjects); err != nil {

@@ -159,7 +159,7 @@ func ensureStream(ctx context.Context, js jetstream.JetStream, want jetstream.St
 		return err
 	}
 	have := stream.CachedInfo().Config
-	if faults := streamFaults(have, want, cfg.Replicas); len(faults) > 0 {
+	if faults := streamFaults(have, want, cfg.Replicas, cfg.maxPayload); len(faults) > 0 {
 		return &StreamError{Stream: want.Name, Faults: faults}
 	}
 	changed := have
@@ -228,7 +228,7 @@ func switches(c jetstream.StreamConfig) feature {
 }
 
 // streamFaults lists the differences that would lose, reorder or hide messages.
-func streamFaults(have, want jetstream.StreamConfig, replicas int) []string {
+func streamFaults(have, want jetstream.StreamConfig, replicas int, maxPayload int64) []string {
 	var faults []string
 	fault := func(bad bool, format string, args ...any) {
 		if bad {
@@ -236,6 +236,7 @@ func streamFaults(have, want jetstream.StreamConfig, replicas int) []string {
 		}
 	}
 	fault(have.Mirror != nil, "it is a mirror of another stream")
+	fault(len(have.Sources) > 0, "it has sources: messages of other streams would come in, past all checks")
 	fault(have.Retention != want.Retention, "retention is %v, want %v", have.Retention, want.Retention)
 	fault(have.Discard != want.Discard, "discard is %v, want %v: a full stream would drop old messages", have.Discard, want.Discard)
 	fault(have.MaxAge != 0, "max_age is %v, want none: messages and idle cursors would age out", have.MaxAge)
@@ -252,10 +253,34 @@ func streamFaults(have, want jetstream.StreamConfig, replicas int) []string {
 	fault(have.ConsumerLimits.InactiveThreshold > 0,
 		"consumer_limits.inactive_threshold is %v, want none: idle consumers would vanish", have.ConsumerLimits.InactiveThreshold)
 	fault(want.Retention == jetstream.WorkQueuePolicy && have.AllowMsgTTL, "allow_msg_ttl is set: jobs could age out unhandled")
+	fault(have.SubjectDeleteMarkerTTL > 0, "subject_delete_marker_ttl is %v, want none: the server would put messages of its own among ours", have.SubjectDeleteMarkerTTL)
+	fault(isDead(want) && have.MaxMsgSize > 0 && int64(have.MaxMsgSize) < maxPayload,
+		"max_msg_size is %d, want none: a dead letter is larger than its message", have.MaxMsgSize)
 	for _, s := range want.Subjects {
 		fault(!covers(have.Subjects, s), "subject %s is missing", s)
 	}
 	return faults
+}
+
+// isDead tells the stream of dead letters, the only one that no batch is written to.
+func isDead(want jetstream.StreamConfig) bool { return !want.AllowAtomicPublish }
+
+// CheckStream returns a [*StreamError] if one of our streams, as the server reports it, can lose, reorder or hide
+// messages, or lacks a feature. Names that are not ours are no error.
+func CheckStream(have jetstream.StreamConfig, subjects schema.Subjects, maxPayload int64) error {
+	for _, want := range wantedStreams(StreamsConfig{Subjects: subjects}) {
+		if want.Name != have.Name {
+			continue
+		}
+		faults := streamFaults(have, want, 0, maxPayload)
+		if missing := switches(want) &^ switches(have); missing != 0 {
+			faults = append(faults, fmt.Sprintf("%v is not set", missing))
+		}
+		if len(faults) > 0 {
+			return &StreamError{Stream: have.Name, Faults: faults}
+		}
+	}
+	return nil
 }
 
 // covers reports whether one of the subjects matches all that s matches; s ends in ">".

@@ -86,6 +86,13 @@ func TestEnsureStreams_refuses_what_loses_messages(t *testing.T) {
 		"subjects":       {0, func(c *natsjs.StreamConfig) { c.Subjects = []string{"mb.jobs.>", "mb.cursor.jobs.>"} }, "subject mb.replay.> is missing"},
 		"deny purge":     {2, func(c *natsjs.StreamConfig) { c.DenyPurge, c.AllowRollup = true, false }, "deny_purge is set"},
 		"jobs with ttl":  {0, func(c *natsjs.StreamConfig) { c.AllowMsgTTL = true }, "allow_msg_ttl is set"},
+		"sources":        {1, func(c *natsjs.StreamConfig) { c.Sources = []*natsjs.StreamSource{{Name: "OTHER"}} }, "it has sources"},
+		"delete markers": {1, func(c *natsjs.StreamConfig) { c.SubjectDeleteMarkerTTL = time.Minute }, "subject_delete_marker_ttl is 1m0s"},
+		"small letters":  {2, func(c *natsjs.StreamConfig) { c.MaxMsgSize = 100_000 }, "max_msg_size is 100000, want none: a dead letter"},
+		"async":          {0, func(c *natsjs.StreamConfig) { c.PersistMode, c.AllowAtomicPublish = natsjs.AsyncPersistMode, false }, "persist_mode is async"},
+		"transform": {1, func(c *natsjs.StreamConfig) {
+			c.SubjectTransform = &natsjs.SubjectTransformConfig{Source: "mb.events.a", Destination: "mb.events.b"}
+		}, "subject transform"},
 		"idle consumers": {0, func(c *natsjs.StreamConfig) { c.ConsumerLimits.InactiveThreshold = time.Minute }, "inactive_threshold is 1m0s"},
 	} {
 		t.Run(name, func(t *testing.T) {
