@@ -19,7 +19,8 @@ const (
 	MaxTraceState    = 512   // bytes of a tracestate, the W3C minimum that must be propagated
 	MaxBatchRows     = 999   // rows of one atomic batch; the server takes 1,000 messages and the cursor is one
 	MaxBatchBytes    = 4 << 20
-	headerReserve    = 1024          // what a forwarder adds to the header block
+	headerReserve    = 1024          // what a forwarder adds to the header block, and as much for what a replay adds
+	serverMaxHeader  = 1<<16 - 1     // nats-server's limit
 	ServerMaxPayload = 1 << 20       // nats-server's default max_payload, headers included
 	DefaultPayload   = 1<<20 - 1<<16 // payload limit unless the database says otherwise
 )

@@ -63,7 +63,15 @@ func (e Envelope) Validate(maxPayload int) error {
 	v.printable("tracestate", e.TraceState, MaxTraceState)
 	v.printable("content_type", e.ContentType, MaxContentType)
 	v.metadata(e.Metadata)
+	maxHeader, reserve := MaxHeaderBytes, headerReserve
+	if maxPayload == 0 {
+		maxPayload = DefaultPayload
+	}
 	if r := e.Replay; r != nil {
+		// It was in a stream and reached a handler. What fitted then fits again, whoever published it under what limits;
+		// only the replay's own headers come on top.
+		v.faults = slices.DeleteFunc(v.faults, func(f Fault) bool { return f.Limit > 0 || f.Field == "action" || f.Field == "name" })
+		maxHeader, reserve, maxPayload = serverMaxHeader, headerReserve/2, max(maxPayload, ServerMaxPayload)
 		v.target("replay.handler", r.Handler)
 		if !isID(r.Of) {
 			v.length("replay.of", "must be letters, digits, '-' and '_'", r.Of, MaxID)
@@ -82,19 +90,16 @@ func (e Envelope) Validate(maxPayload int) error {
 	case e.Delay > 0 && !e.DueAt.IsZero():
 		v.add("delay", "cannot go with due_at")
 	}
-	if maxPayload == 0 {
-		maxPayload = DefaultPayload
-	}
 	switch {
 	case e.err != nil:
 		v.add("payload", OneLine(e.err.Error()))
 	case len(e.Payload) > maxPayload:
 		v.faults = append(v.faults, Fault{Field: "payload", Reason: "too large", Length: len(e.Payload), Limit: maxPayload})
 	}
-	if n := len(EncodeHeader(e)) + headerReserve; n > MaxHeaderBytes {
+	if n := len(EncodeHeader(e)) + reserve; n > maxHeader {
 		v.faults = append(v.faults, Fault{
 			Field: "headers", Reason: "metadata, keys and context together are too large",
-			Length: n, Limit: MaxHeaderBytes,
+			Length: n, Limit: maxHeader,
 		})
 	}
 	return v.err(e.ID)

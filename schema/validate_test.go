@@ -50,13 +50,17 @@ func TestValidate_reports_all_faults_in_the_order_of_the_fields(t *testing.T) {
 		schema.WithTenant(strings.Repeat("x", 201)), schema.WithActor("\x00"), schema.WithRequestID("\xff"), schema.WithTrace("é", " x"),
 		schema.WithContentType("a\nb"), schema.WithMetadata(map[string]string{"my key": "", "Nats-TTL": "1s"}),
 		schema.WithTime(time.Date(-1, 1, 1, 0, 0, 0, 0, time.UTC)), schema.WithDueAt(time.Date(2262, 1, 1, 0, 0, 0, 0, time.UTC)), schema.WithPublic())
-	e.Replay = &schema.Replay{}
 	want := []string{
 		"id", "target", "action", "visibility", "key", "key", "ordering_key", "tenant", "actor", "request_id", "traceparent",
-		"tracestate", "content_type", "metadata[Nats-TTL]", "metadata[my key]", "replay.handler", "replay.of", "replay.number", "time", "due_at", "payload",
+		"tracestate", "content_type", "metadata[Nats-TTL]", "metadata[my key]", "time", "due_at", "payload",
 	}
 	if got := faults(t, e); !slices.Equal(got, want) {
 		t.Errorf("faults\n%v\nwant\n%v", got, want)
+	}
+	e = job()
+	e.Replay = &schema.Replay{}
+	if got, want := faults(t, e), []string{"replay.handler", "replay.of", "replay.number"}; !slices.Equal(got, want) {
+		t.Errorf("faults of a replay %v, want %v", got, want)
 	}
 	for _, e := range []schema.Envelope{
 		job(schema.WithDelay(-1)), job(schema.WithDelay(101 * 365 * 24 * time.Hour)), job(schema.WithDelay(1), schema.WithDueAt(time.Now())),
@@ -72,6 +76,26 @@ func TestValidate_reports_all_faults_in_the_order_of_the_fields(t *testing.T) {
 	}
 	if got, want := faults(t, schema.Envelope{ID: "x"}), []string{"kind"}; !slices.Equal(got, want) {
 		t.Errorf("faults of the zero envelope %v, want %v", got, want)
+	}
+}
+
+// What has been in a stream and reached a handler can be replayed, whoever published it: our limits of length are for
+// what is new. What the server would refuse is refused.
+func TestValidate_replay_takes_what_a_stream_took(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 300)
+	e := job(schema.WithKey(long), schema.WithTenant(long), schema.WithMetadata(entries(200)))
+	e.Name, e.Payload = "Charge", make([]byte, 1<<20)
+	if got, want := faults(t, e), []string{"action", "key", "tenant", "metadata", "payload"}; !slices.Equal(got, want) {
+		t.Errorf("faults of a new message %v, want %v", got, want)
+	}
+	e.Replay = &schema.Replay{Handler: "t", Of: "x", Number: 1}
+	if got := faults(t, e); len(got) != 0 {
+		t.Errorf("faults of its replay %v", got)
+	}
+	e.Payload, e.Metadata = append(e.Payload, 0), map[string]string{"a/b": "", "m": strings.Repeat("x", 1<<16)}
+	if got, want := faults(t, e), []string{"metadata[a/b]", "payload", "headers"}; !slices.Equal(got, want) {
+		t.Errorf("faults of what no server takes %v, want %v", got, want)
 	}
 }
 

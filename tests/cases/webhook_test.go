@@ -300,10 +300,10 @@ func TestC25_answers_with_a_meaning(t *testing.T) {
 			w.WriteHeader(429)
 		}
 		tests := map[string]struct {
-			answers  []http.HandlerFunc
-			calls    int
-			dead     string        // part of the reason, empty when handled
-			min      time.Duration // between the first two calls; never more than soonest later
+			answers []http.HandlerFunc
+			calls   int
+			dead    string        // part of the reason, empty when handled
+			min     time.Duration // between the first two calls; never more than soonest later
 		}{
 			"seconds":      {[]http.HandlerFunc{answer(429, "Retry-After", "1"), answer(200)}, 2, "", time.Second},
 			"date":         {[]http.HandlerFunc{date, answer(200)}, 2, "", 900 * time.Millisecond},
