@@ -25,7 +25,10 @@ func (b *Bridge) Run(ctx context.Context) error {
 	if b.cfg.Conn.IsClosed() { // before anybody listened
 		return fmt.Errorf("run bridge: %w", jetstream.ErrConnectionClosed)
 	}
-	if err := s.start(ctx); err != nil {
+	switch err := s.start(ctx); {
+	case err != nil && ctx.Err() != nil && errors.Is(err, context.Cause(ctx)):
+		return nil // a stop before it has begun
+	case err != nil:
 		return fmt.Errorf("run bridge: %w", err)
 	}
 

@@ -115,6 +115,21 @@ func TestC08_stop_whose_limit_passes(t *testing.T) {
 	}
 }
 
+// A stop is no error, however early it comes.
+func TestC08_stop_before_it_has_begun(t *testing.T) {
+	t.Parallel()
+	b := onSQLite(t)
+	for after := range 20 {
+		bridge := b.open()
+		b.target(bridge, "slow", quick(1), func(context.Context, schema.Envelope) error { return nil })
+		ctx, stop := context.WithTimeout(t.Context(), time.Duration(after)*time.Millisecond)
+		if err := bridge.Run(ctx); err != nil {
+			t.Errorf("stopped after %d ms: %v", after, err)
+		}
+		stop()
+	}
+}
+
 // A handler that does not listen to its context cannot hold up the stop for ever.
 func TestC08_handler_that_does_not_listen(t *testing.T) {
 	t.Parallel()

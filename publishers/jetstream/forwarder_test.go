@@ -1,6 +1,7 @@
 package jetstream
 
 import (
+	"context"
 	"bytes"
 	"errors"
 	"fmt"
@@ -187,6 +188,19 @@ func TestForwarder_stops_cleanly(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A stop is no error, however early it comes.
+func TestForwarder_stopped_before_it_has_begun(t *testing.T) {
+	t.Parallel()
+	db, b := openSQLite(t), openBroker(t)
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	for range 50 {
+		if err := newForwarder(t, db, b.nc, quick(t)).Run(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 func TestForwarder_scheduled_messages_are_sent_when_due(t *testing.T) {

@@ -62,7 +62,10 @@ func (f *Forwarder) Run(outer context.Context) error {
 	ctx, stop := context.WithCancelCause(outer)
 	defer stop(nil)
 	r, end, err := f.start(ctx)
-	if err != nil {
+	switch {
+	case err != nil && outer.Err() != nil && !errors.Is(err, ErrConnectionClosed):
+		return nil // a stop before it has begun
+	case err != nil:
 		return fmt.Errorf("run forwarder: %w", err)
 	}
 	defer end()
