@@ -11,4 +11,7 @@ type RepairParams struct {
 	Remove    []RowName // rows that the stream has
 	Park      []RowName // rows set aside for a person to decide on
 	Reason    string    // why they are parked
+
+	RemoveScheduled []RowName // scheduled rows that had become due and that the stream has
+	ParkScheduled   []RowName // scheduled rows set aside
 }

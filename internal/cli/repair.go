@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/millbridge/millbridge/internal/ops"
 	"github.com/millbridge/millbridge/publishers/jetstream"
 )
 
@@ -76,6 +77,7 @@ type unsureRow struct {
 	ID       string    `json:"id"`
 	Subject  string    `json:"subject"`
 	Since    time.Time `json:"since"`
+	Where    string    `json:"where"` // outbox or scheduled
 }
 
 func (a *app) repair(ctx context.Context, o *opened, plan *jetstream.Plan, apply bool) error {
@@ -104,7 +106,11 @@ func (a *app) printPlan(plan *jetstream.Plan, sum repaired) error {
 	if a.flags.json {
 		sum.Plan, sum.Undecided, sum.Rows = append([]string{}, plan.Lines...), append([]string{}, plan.Undecided...), []unsureRow{}
 		for _, r := range plan.Rows {
-			sum.Rows = append(sum.Rows, unsureRow{string(r.Stream), r.Shard, r.Seq, r.ID, r.Subject, r.CreatedAt})
+			where := ops.InOutbox
+			if r.Scheduled {
+				where = ops.InScheduled
+			}
+			sum.Rows = append(sum.Rows, unsureRow{string(r.Stream), r.Shard, r.Seq, r.ID, r.Subject, r.CreatedAt, where})
 		}
 		return object(a.env.Stdout, sum)
 	}
@@ -120,7 +126,11 @@ func (a *app) printPlan(plan *jetstream.Plan, sum repaired) error {
 		fmt.Fprintln(w)
 		var rows [][]string
 		for _, r := range plan.Rows {
-			rows = append(rows, []string{fmt.Sprintf("%s/%d", r.Stream, r.Shard), strconv.FormatInt(r.Seq, 10), r.ID, short(r.Subject, 60), stamp(r.CreatedAt)})
+			seq := strconv.FormatInt(r.Seq, 10)
+			if r.Scheduled {
+				seq = "-"
+			}
+			rows = append(rows, []string{fmt.Sprintf("%s/%d", r.Stream, r.Shard), seq, r.ID, short(r.Subject, 60), stamp(r.CreatedAt)})
 		}
 		table(w, []string{"SHARD", "SEQUENCE", "ID", "SUBJECT", "SINCE"}, rows)
 		fmt.Fprintln(w)

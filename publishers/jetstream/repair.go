@@ -36,6 +36,8 @@ type repairBackend interface {
 type repairOnly interface {
 	ShardRows(ctx context.Context, ref schema.ShardRef, shards int, after schema.RowName, limit int) ([]schema.Row, error)
 	RepairShard(ctx context.Context, p schema.RepairParams) error
+	ListScheduled(ctx context.Context, f schema.RowFilter) ([]schema.ScheduledRow, error)
+	ListParked(ctx context.Context, f schema.RowFilter) ([]schema.ParkedRow, error)
 	Rebind(ctx context.Context) error
 	NewOutbox(ctx context.Context) (id string, err error)
 }
@@ -76,6 +78,7 @@ type AmbiguousRow struct {
 	ID        string // of the message
 	Subject   string // without prefix
 	CreatedAt time.Time
+	Scheduled bool // it waits for its time, not in the outbox; Seq is its number there
 }
 
 // A Plan says what a repair found and would do.

@@ -23,8 +23,8 @@ type patient struct {
 	stop    Stop
 	detail  string
 
-	sent []schema.RowName // rows that the stream has
-	park []schema.RowName // rows that may have been sent, if they are to be parked
+	sent, sentScheduled []schema.RowName // rows that the stream has
+	park, parkScheduled []schema.RowName // rows that may have been sent, if they are to be parked
 }
 
 // examine finds out why the shard stops, binding apart. A shard that somebody works on moves between two looks; what
@@ -109,6 +109,11 @@ func (x *patient) plan(ctx context.Context, p *Plan) error {
 		p.say("%s: of %d waiting rows the stream has %d, which are removed.", x.name(), len(rows), n)
 	}
 	x.decide(p, unsure)
+	if x.stop == StopDatabaseBehind || x.stop == StopForeignOwner {
+		if err := x.planElsewhere(ctx, p); err != nil {
+			return err
+		}
+	}
 	p.steps = append(p.steps, x.apply)
 	return nil
 }
@@ -118,17 +123,12 @@ func (x *patient) decide(p *Plan, unsure []schema.Row) {
 	if len(unsure) == 0 {
 		return
 	}
-	what := "choose what to do with them"
-	switch p.Options.Ambiguous {
-	case Resend:
-		what = "they are sent, with the same id and key"
-	case Park:
-		what = "they are parked"
+	if p.Options.Ambiguous == Park {
 		for _, row := range unsure {
 			x.park = append(x.park, row.Name())
 		}
 	}
-	p.say("%s: %d waiting rows may have been sent and handled already: %s.", x.name(), len(unsure), what)
+	p.say("%s: %d waiting rows may have been sent and handled already: %s.", x.name(), len(unsure), p.choice())
 	for _, row := range unsure {
 		p.Rows = append(p.Rows, AmbiguousRow{ShardRef: x.ledger.ShardRef, Seq: row.Seq, ID: messageID(row), Subject: row.Subject, CreatedAt: row.CreatedAt})
 	}
@@ -214,7 +214,8 @@ func (x *patient) held(ctx context.Context, rows []schema.Row) (map[schema.UUID]
 	return scanStream(ctx, stream, x.r.cfg.Subjects, schema.SourceOf(x.info.ID), oldest.CreatedAt.Add(-x.r.margin), wanted)
 }
 
-// apply fences off whoever had the shard before, and then puts the database right.
+// apply fences off whoever had the shard before, and puts the database right. Wherever it ends before its end, the
+// shard is stopped as before or knows what is left to remove.
 func (x *patient) apply(ctx context.Context) error {
 	ledger, token, err := x.r.acquire(ctx, x.ledger.ShardRef)
 	if err != nil {
@@ -228,19 +229,26 @@ func (x *patient) apply(ctx context.Context) error {
 	if now.Seq != x.cursor.Seq || ledger.Batch != x.ledger.Batch {
 		return ErrPlanChanged
 	}
-	c := x.fence(token)
-	seq, err := x.r.writeCursor(ctx, x.stream, x.subject, c, now.Seq)
-	if err != nil {
+	c, params := x.fence(token), schema.RepairParams{
+		ShardRef: x.ledger.ShardRef, Owner: token, Remove: x.sent, Park: x.park, RemoveScheduled: x.sentScheduled, ParkScheduled: x.parkScheduled,
+		Reason: "may have been sent before: " + string(x.stop),
+	}
+	params.Batch, params.Total, params.CursorSeq = c.Batch, c.Total, x.ledger.CursorSeq
+	if x.stop == StopStreamBehind || x.stop == StopStreamLost {
+		// The new cursor ends the stop, so it comes last. The stream that the owner before knew is gone, and its fence.
+		if err := x.r.store.RepairShard(ctx, params); err != nil {
+			return err
+		}
+		params = schema.RepairParams{ShardRef: x.ledger.ShardRef, Owner: token, Batch: c.Batch, Total: c.Total}
+	}
+	if params.CursorSeq, err = x.r.writeCursor(ctx, x.stream, x.subject, c, now.Seq); err != nil {
 		return err
 	}
-	return x.r.store.RepairShard(ctx, schema.RepairParams{
-		ShardRef: x.ledger.ShardRef, Owner: token, Batch: c.Batch, Total: c.Total, CursorSeq: seq, Remove: x.sent, Park: x.park,
-		Reason: "may have been sent before: " + string(x.stop),
-	})
+	return x.r.store.RepairShard(ctx, params)
 }
 
-// fence returns the cursor to write. It never says that more was removed than is: should the repair end here, the shard
-// is stopped as before.
+// fence returns the cursor to write. With a database that is behind it names what the one before named, and the shard
+// stays stopped until the ledger has followed.
 func (x *patient) fence(token string) schema.Cursor {
 	if x.stop == StopStreamBehind || x.stop == StopStreamLost {
 		return schema.Cursor{Owner: token, Batch: x.ledger.Batch, Total: x.ledger.Total, Removed: x.ledger.Batch}

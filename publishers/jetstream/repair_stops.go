@@ -21,6 +21,11 @@ func (r *Repairer) Stops(ctx context.Context) ([]*StopError, error) {
 			return nil, fmt.Errorf("look for stops: %w", err)
 		}
 		for _, ledger := range ledgers {
+			if !info.Bound {
+				stop, detail := stopFor(false, ledger, storedCursor{}, false)
+				stops = append(stops, &StopError{Shard: ledger.ShardRef, Stop: stop, Detail: detail})
+				continue
+			}
 			x := &patient{r: r, info: info, ledger: ledger}
 			if err := x.examine(ctx); err != nil {
 				return nil, fmt.Errorf("look for stops: %w", err)

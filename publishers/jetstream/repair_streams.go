@@ -158,28 +158,48 @@ func (r *Repairer) planForget(ctx context.Context, p *Plan) error {
 	return nil
 }
 
-// planClone gives this database an outbox of its own.
+// planClone gives this database an outbox of its own. The copies that are to be parked go first: under the new id nothing
+// would tell them from rows of this database.
 func (r *Repairer) planClone(ctx context.Context, p *Plan, info schema.OutboxInfo) error {
 	p.say("This database gets an outbox id of its own; %s stays with the original.", info.ID)
-	p.steps = append(p.steps, func(ctx context.Context) error { return r.newOutbox(ctx, info) })
 	for _, stream := range schema.Streams {
-		for i := range info.Shards[stream] {
-			ref := schema.ShardRef{Stream: stream, Generation: info.Generation[stream], Shard: i}
-			x := &patient{r: r, info: info, ledger: schema.Shard{ShardRef: ref}, stop: StopClone}
-			rows, err := x.rows(ctx)
-			if err != nil {
+		ledgers, err := r.store.Shards(ctx, stream)
+		if err != nil {
+			return err
+		}
+		for _, ledger := range ledgers {
+			x := &patient{r: r, info: info, ledger: ledger, stop: StopClone}
+			if err := x.planCopies(ctx, p); err != nil {
 				return err
-			}
-			// The original sends its own copies of all of them.
-			x.decide(p, rows)
-			if len(x.park) > 0 {
-				p.steps = append(p.steps, x.parkCopies)
 			}
 		}
 	}
+	p.steps = append(p.steps, func(ctx context.Context) error { return r.newOutbox(ctx, info) })
 	if len(p.Rows) > 0 && p.Options.Ambiguous == "" {
 		p.ask("%d waiting rows were copied with the database and the original sends them too: choose whether to %s or to %s them here",
 			len(p.Rows), Resend, Park)
+	}
+	return nil
+}
+
+// planCopies decides on the rows of a shard. The original sends its own copies of all of them.
+func (x *patient) planCopies(ctx context.Context, p *Plan) error {
+	rows, err := x.rows(ctx)
+	if err != nil {
+		return err
+	}
+	x.decide(p, rows)
+	scheduled, err := x.scheduled(ctx)
+	if err != nil {
+		return err
+	}
+	var waiting []schema.Row
+	for _, row := range scheduled {
+		waiting = append(waiting, row.Row)
+	}
+	x.decideScheduled(p, waiting, "were copied as well")
+	if len(x.park)+len(x.parkScheduled) > 0 {
+		p.steps = append(p.steps, x.parkCopies)
 	}
 	return nil
 }
@@ -199,14 +219,15 @@ func (r *Repairer) newOutbox(ctx context.Context, info schema.OutboxInfo) error 
 	return err
 }
 
-// parkCopies sets rows aside that the original sends.
+// parkCopies sets rows aside that the original sends, and leaves the ledger as it is.
 func (x *patient) parkCopies(ctx context.Context) error {
-	_, token, err := x.r.acquire(ctx, x.ledger.ShardRef)
+	ledger, token, err := x.r.acquire(ctx, x.ledger.ShardRef)
 	if err != nil {
 		return err
 	}
 	defer x.r.release(ctx, token)
 	return x.r.store.RepairShard(ctx, schema.RepairParams{
-		ShardRef: x.ledger.ShardRef, Owner: token, Park: x.park, Reason: "copied with the database: the original sends it",
+		ShardRef: x.ledger.ShardRef, Owner: token, Batch: ledger.Batch, Total: ledger.Total, CursorSeq: ledger.CursorSeq,
+		Park: x.park, ParkScheduled: x.parkScheduled, Reason: "copied with the database: the original sends it",
 	})
 }

@@ -77,7 +77,7 @@ func wantStop(t *testing.T, db Store, b *broker, want Stop) {
 // backup copies what a backup of the database would hold; the returned function restores it.
 func (d *database) backup(t *testing.T) (restore func()) {
 	t.Helper()
-	tables := []string{"outbox", "shards", "owners"}
+	tables := []string{"outbox", "scheduled", "parked", "shards", "owners"}
 	run := func(format, table string) {
 		if err := d.exec(strings.ReplaceAll(strings.ReplaceAll(format, "%o", d.prefix+table), "%b", "backup_"+table)); err != nil {
 			t.Fatal(err)

@@ -7,8 +7,9 @@ import (
 	"github.com/millbridge/millbridge/schema"
 )
 
-// Remove deletes exactly the named rows, which the stream is proven to have, and notes it in the shard's ledger. When
-// it returns, both are on disk. It does nothing if the ledger has this batch already (Done), and nothing but report
+// Remove deletes exactly the named rows, which the stream is proven to have, and notes it in the shard's ledger. A named
+// row that is among the scheduled ones again, because the database lost its last commits, is deleted there. When it
+// returns, all is on disk. It does nothing if the ledger has this batch already (Done), and nothing but report
 // [schema.ErrLeaseLost] if the shard belongs to another owner.
 func (s *Store) Remove(ctx context.Context, p schema.RemoveParams) (schema.RemoveResult, error) {
 	seqs, ids := columns(p.Names)
@@ -25,7 +26,13 @@ func (s *Store) Remove(ctx context.Context, p schema.RemoveParams) (schema.Remov
 				DELETE FROM millbridge.outbox AS o
 				 USING unnest($8::bigint[], $9::text[]) AS n(seq, id)
 				 WHERE o.stream = $1::text AND o.seq = n.seq AND o.id = n.id::uuid AND EXISTS (SELECT FROM ledger)
-				RETURNING 1
+				RETURNING o.id
+			), undone AS (
+				-- A row that was gone may be one that a fail-over or restore has put back to where it waited for its time.
+				DELETE FROM millbridge.scheduled AS s
+				 USING unnest($9::text[]) AS n(id)
+				 WHERE (SELECT count(*) FROM gone) < cardinality($9::text[]) AND EXISTS (SELECT FROM ledger)
+				   AND s.stream = $1::text AND s.id = n.id::uuid AND NOT EXISTS (SELECT FROM gone WHERE gone.id = s.id)
 			)
 			SELECT (SELECT count(*) FROM ledger), (SELECT count(*) FROM gone)`,
 		args: append(shard, p.Owner, p.Batch, p.Total, int64(p.CursorSeq), seqs, ids),

@@ -52,26 +52,55 @@ func (s *Store) RepairShard(ctx context.Context, p schema.RepairParams) error {
 		if tag.RowsAffected() != 1 {
 			return leaseLost()
 		}
-		seqs, ids := columns(p.Remove)
-		if _, err = tx.Exec(ctx, `
-			DELETE FROM millbridge.outbox AS o USING unnest($2::bigint[], $3::text[]) AS n(seq, id)
-			 WHERE o.stream = $1::text AND o.seq = n.seq AND o.id = n.id::uuid`, string(p.Stream), seqs, ids); err != nil {
-			return err
+		for _, do := range []struct {
+			sql   string
+			names []schema.RowName
+			more  []any
+		}{
+			{sqlRepairRemove, p.Remove, nil},
+			{sqlRepairPark, p.Park, []any{schema.OneLine(p.Reason)}},
+			{sqlRepairRemoveScheduled, p.RemoveScheduled, nil},
+			{sqlRepairParkScheduled, p.ParkScheduled, []any{schema.OneLine(p.Reason)}},
+		} {
+			if len(do.names) == 0 {
+				continue
+			}
+			seqs, ids := columns(do.names)
+			if _, err := tx.Exec(ctx, do.sql, append([]any{string(p.Stream), seqs, ids}, do.more...)...); err != nil {
+				return err
+			}
 		}
-		seqs, ids = columns(p.Park)
-		_, err = tx.Exec(ctx, `
-			WITH gone AS (
-				DELETE FROM millbridge.outbox AS o USING unnest($2::bigint[], $3::text[]) AS n(seq, id)
-				 WHERE o.stream = $1::text AND o.seq = n.seq AND o.id = n.id::uuid
-				RETURNING o.*
-			)
-			INSERT INTO millbridge.parked (seq, created_at, order_lock, id, slot, behind, stream, subject, header, payload, reason)
-			SELECT seq, created_at, order_lock, id, slot, false, stream, subject, header, payload, $4::text FROM gone`,
-			string(p.Stream), seqs, ids, schema.OneLine(p.Reason))
-		return err
+		return nil
 	})
 	return wrap(fmt.Sprintf("repair shard %s/%d", p.Stream, p.Shard), err)
 }
+
+const (
+	sqlRepairRemove = `
+		DELETE FROM millbridge.outbox AS o USING unnest($2::bigint[], $3::text[]) AS n(seq, id)
+		 WHERE o.stream = $1::text AND o.seq = n.seq AND o.id = n.id::uuid`
+	sqlRepairPark = `
+		WITH gone AS (
+			DELETE FROM millbridge.outbox AS o USING unnest($2::bigint[], $3::text[]) AS n(seq, id)
+			 WHERE o.stream = $1::text AND o.seq = n.seq AND o.id = n.id::uuid
+			RETURNING o.*
+		)
+		INSERT INTO millbridge.parked (seq, created_at, order_lock, id, slot, behind, stream, subject, header, payload, reason)
+		SELECT seq, created_at, order_lock, id, slot, false, stream, subject, header, payload, $4::text FROM gone`
+	sqlRepairRemoveScheduled = `
+		DELETE FROM millbridge.scheduled AS s USING unnest($2::bigint[], $3::text[]) AS n(seq, id)
+		 WHERE s.stream = $1::text AND s.seq = n.seq AND s.id = n.id::uuid`
+	// A parked row has a number of the outbox, by which it holds back what follows it in its ordering key.
+	sqlRepairParkScheduled = `
+		WITH gone AS (
+			DELETE FROM millbridge.scheduled AS s USING unnest($2::bigint[], $3::text[]) AS n(seq, id)
+			 WHERE s.stream = $1::text AND s.seq = n.seq AND s.id = n.id::uuid
+			RETURNING s.*
+		)
+		INSERT INTO millbridge.parked (seq, created_at, order_lock, id, slot, behind, stream, subject, header, payload, reason)
+		SELECT nextval('millbridge.outbox_seq'), r.created_at, r.order_lock, r.id, r.slot, false, r.stream, r.subject, r.header, r.payload, $4::text
+		  FROM (SELECT * FROM gone ORDER BY due_at, seq) AS r`
+)
 
 // Rebind says that this database is the one that the outbox id belongs to: it replaces the original.
 func (s *Store) Rebind(ctx context.Context) error {

@@ -14,7 +14,8 @@ import (
 var errLedger = errors.New("ledger row does not fit")
 
 // Remove deletes exactly the rows that a cursor names and moves the ledger to its batch, in one commit that is on disk
-// when it returns. [schema.ErrLeaseLost] if the shard has another owner.
+// when it returns. A named row that is among the scheduled ones again, because an older file was copied back, is deleted
+// there. [schema.ErrLeaseLost] if the shard has another owner.
 func (s *Store) Remove(ctx context.Context, p schema.RemoveParams) (schema.RemoveResult, error) {
 	var res schema.RemoveResult
 	var last int64
@@ -28,8 +29,18 @@ func (s *Store) Remove(ctx context.Context, p schema.RemoveParams) (schema.Remov
 		if n == 0 {
 			return errLedger
 		}
+		var waits bool
+		if err := tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM millbridge_scheduled)").Scan(&waits); err != nil {
+			return err
+		}
 		for start := 0; start < len(p.Names); start += chunk {
-			n, err := removeChunk(ctx, tx, p.Names[start:min(start+chunk, len(p.Names))])
+			names := p.Names[start:min(start+chunk, len(p.Names))]
+			if waits {
+				if err := removeUndone(ctx, tx, names); err != nil {
+					return err
+				}
+			}
+			n, err := removeChunk(ctx, tx, names)
 			if err != nil {
 				return err
 			}
@@ -52,13 +63,26 @@ func (s *Store) Remove(ctx context.Context, p schema.RemoveParams) (schema.Remov
 // removeChunk deletes rows by both parts of their names. The join finds each by its sequence; a plain
 // (seq, id) IN (...) would walk the table.
 func removeChunk(ctx context.Context, tx *sql.Tx, names []schema.RowName) (int, error) {
+	return affected(ctx, tx, `WITH named (seq, id) AS (VALUES (?,?)`+strings.Repeat(",(?,?)", len(names)-1)+`)
+		DELETE FROM millbridge_outbox WHERE seq IN (
+			SELECT o.seq FROM named AS n CROSS JOIN millbridge_outbox AS o WHERE o.seq = n.seq AND o.id = n.id)`, namesArgs(names)...)
+}
+
+// removeUndone deletes rows that were sent and wait for their time again.
+func removeUndone(ctx context.Context, tx *sql.Tx, names []schema.RowName) error {
+	_, err := tx.ExecContext(ctx, `WITH named (seq, id) AS (VALUES (?,?)`+strings.Repeat(",(?,?)", len(names)-1)+`)
+		DELETE FROM millbridge_scheduled WHERE seq IN (
+			SELECT s.seq FROM named AS n CROSS JOIN millbridge_scheduled AS s WHERE s.id = n.id
+			   AND NOT EXISTS (SELECT 1 FROM millbridge_outbox AS o WHERE o.seq = n.seq AND o.id = n.id))`, namesArgs(names)...)
+	return err
+}
+
+func namesArgs(names []schema.RowName) []any {
 	args := make([]any, 0, 2*len(names))
 	for _, n := range names {
 		args = append(args, n.Seq, n.ID[:])
 	}
-	return affected(ctx, tx, `WITH named (seq, id) AS (VALUES (?,?)`+strings.Repeat(",(?,?)", len(names)-1)+`)
-		DELETE FROM millbridge_outbox WHERE seq IN (
-			SELECT o.seq FROM named AS n CROSS JOIN millbridge_outbox AS o WHERE o.seq = n.seq AND o.id = n.id)`, args...)
+	return args
 }
 
 // whyNotRemoved rereads the ledger: it has the batch already, or the shard belongs to somebody else.

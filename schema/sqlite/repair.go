@@ -43,8 +43,43 @@ func (s *Store) RepairShard(ctx context.Context, p schema.RepairParams) error {
 				return err
 			}
 		}
-		return nil
+		return s.repairScheduled(ctx, tx, p)
 	})
+}
+
+// repairScheduled does to scheduled rows what RepairShard does to those in the outbox.
+func (s *Store) repairScheduled(ctx context.Context, tx *sql.Tx, p schema.RepairParams) error {
+	for _, n := range p.ParkScheduled {
+		// A parked row has a number of the outbox, by which it holds back what follows it in its ordering key.
+		res, err := tx.ExecContext(ctx, "INSERT INTO millbridge_outbox ("+rowColumns+") SELECT "+rowColumns+
+			" FROM millbridge_scheduled WHERE seq = ? AND id = ?", n.Seq, n.ID[:])
+		if err != nil {
+			return err
+		}
+		if found, err := res.RowsAffected(); err != nil || found == 0 {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		seq, err := res.LastInsertId()
+		if err != nil {
+			return err
+		}
+		moved := []schema.RowName{{Seq: seq, ID: n.ID}}
+		if err := s.parkChunk(ctx, tx, moved, p.Reason); err != nil {
+			return err
+		}
+		if _, err := removeChunk(ctx, tx, moved); err != nil {
+			return err
+		}
+	}
+	for _, n := range append(append([]schema.RowName{}, p.RemoveScheduled...), p.ParkScheduled...) {
+		if _, err := tx.ExecContext(ctx, "DELETE FROM millbridge_scheduled WHERE seq = ? AND id = ?", n.Seq, n.ID[:]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // parkChunk copies rows to where parked rows are kept.
