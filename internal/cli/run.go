@@ -29,7 +29,7 @@ JSON and ends.`,
   millbridge run --drain | jq .handled`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.with(cmd, need{nats: true, create: true}, func(ctx context.Context, o *opened) error {
+			err := a.with(cmd, need{nats: true, create: true}, func(ctx context.Context, o *opened) error {
 				if migrate {
 					if _, _, err := o.store.MigrateUp(ctx); err != nil {
 						return err
@@ -49,6 +49,10 @@ JSON and ends.`,
 				o.log.InfoContext(ctx, "bridge stopped")
 				return nil
 			})
+			if stopped := cmd.Context().Err(); stopped != nil && errors.Is(err, stopped) {
+				return nil // while it was opening
+			}
+			return err
 		},
 	}
 	f := cmd.Flags()

@@ -332,3 +332,13 @@ func TestDemo_command(t *testing.T) {
 		t.Errorf("no orders: %s", r)
 	}
 }
+
+// A stop while the data directory is being opened is a stop like any other.
+func TestRun_stopped_while_it_opens(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if r := callContext(ctx, "", nil, "run", "--data-dir", filepath.Join(t.TempDir(), "data")); r.code != 0 {
+		t.Errorf("run ends with %d: %s", r.code, r.stderr)
+	}
+}
