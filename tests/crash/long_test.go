@@ -1,0 +1,135 @@
+//go:build linux
+
+package crash
+
+import (
+	"fmt"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/millbridge/millbridge/internal/killpoint"
+)
+
+// TestLong goes on killing until there were so many cycles and messages, or the time is up.
+func TestLong(t *testing.T) {
+	if !*long {
+		t.Skip("run it with -long")
+	}
+	tally := newTally()
+	enough := func() bool {
+		now := tally.now()
+		return now.Cycles >= *cycles && now.Committed >= *messages || time.Since(tally.began) > *duration
+	}
+	stop := make(chan struct{})
+	var progress sync.WaitGroup
+	progress.Go(func() {
+		tick := time.NewTicker(10 * time.Second)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				fmt.Println(tally.now())
+			case <-stop:
+				return
+			}
+		}
+	})
+	t.Run("worlds", func(t *testing.T) {
+		for i, store := range strings.Split(*stores, ",") {
+			t.Run(store, func(t *testing.T) {
+				t.Parallel()
+				for round := 0; !enough(); round++ {
+					seed := *seed + uint64(1000*i+round)
+					t.Run(fmt.Sprint(round), func(t *testing.T) {
+						w := map[string]func(*testing.T, uint64) *world{
+							"postgres": func(t *testing.T, seed uint64) *world {
+								return newPostgres(t, tally, settings{1200 * time.Millisecond, 2 * time.Second, 4 * time.Second, 700, 600, 8}, seed)
+							},
+							"embedded": func(t *testing.T, seed uint64) *world {
+								return newEmbedded(t, tally, settings{1200 * time.Millisecond, 2 * time.Second, 4 * time.Second, 120, 100, 15}, seed)
+							},
+						}[store](t, seed)
+						w.round(enough)
+					})
+				}
+			})
+		}
+	})
+	close(stop)
+	progress.Wait()
+	got := tally.now()
+	fmt.Printf("%s\n%s", got, got.table())
+	for _, f := range got.Faults {
+		fmt.Println("fault:", f)
+	}
+	if *jsonFile != "" {
+		if err := got.write(*jsonFile); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, name := range killpoint.Names {
+		if got.Kills[string(name)] == 0 {
+			t.Errorf("nothing was killed at %s", name)
+		}
+	}
+}
+
+// round is a few spells of traffic on one database, each followed by a check: with jobs that wait in their stream, and
+// then with all of them handled.
+func (w *world) round(enough func() bool) {
+	stop := make(chan struct{})
+	var background sync.WaitGroup
+	background.Go(func() { w.verifyEvery(20*time.Second, stop) })
+	defer background.Wait()
+	defer close(stop)
+	for spell := 0; spell < 3 && !w.t.Failed() && !enough(); spell++ {
+		w.traffic(10*time.Second, w.slots(producer, producer, forwarder, forwarder)...)
+		w.calm([]role{forwarder}, func() { w.rest(false) })
+		w.traffic(25*time.Second, w.slots(producer, producer, forwarder, forwarder, worker, worker, worker, operator)...)
+		w.calm([]role{forwarder, worker}, func() {
+			w.rest(true)
+			w.slot(operator, 0, restLimit, nil).live(fate{kind: killedAt, point: "none"}, nil)
+			w.rest(true)
+		})
+	}
+}
+
+// slots makes slots whose fates are up to chance.
+func (w *world) slots(roles ...role) (all []*slot) {
+	for i, r := range roles {
+		chances := w.chances()
+		all = append(all, w.slot(r, i, 5*time.Second, func() (fate, bool) { return chance(chances, r), true }))
+	}
+	return all
+}
+
+// verifyEvery runs millbridge verify on the living world: it must never find anything wrong.
+func (w *world) verifyEvery(d time.Duration, stop <-chan struct{}) {
+	programs, err := programs()
+	if err != nil {
+		return
+	}
+	for {
+		select {
+		case <-stop:
+			return
+		case <-time.After(d):
+		}
+		cmd := exec.Command(programs[operator], append([]string{"verify", "--json"}, w.bridgeFlags()...)...)
+		out, err := cmd.CombinedOutput()
+		switch code := cmd.ProcessState.ExitCode(); {
+		case code == 0:
+			w.tally.add(func(t *totals) { t.Verified++ })
+		case code == 3:
+			w.fault("verify found something wrong: %s", out)
+		case code == 2: // this program has no such command
+			return
+		default:
+			w.tally.add(func(t *totals) { t.Unverified++ })
+			w.t.Logf("verify: %v: %s", err, out)
+		}
+	}
+}

@@ -1,0 +1,67 @@
+//go:build linux
+
+package crash
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/millbridge/millbridge/internal/testkit/natsproc"
+)
+
+var (
+	long     = flag.Bool("long", false, "run for long; see the Makefile")
+	cycles   = flag.Int("cycles", 1000, "long: end after so many cycles")
+	messages = flag.Int64("messages", 1_000_000, "long: and so many messages")
+	duration = flag.Duration("duration", 55*time.Minute, "long: but after this time at the latest")
+	seed     = flag.Uint64("seed", uint64(time.Now().UnixNano()), "long: of all chance")
+	stores   = flag.String("stores", "postgres,embedded", "long: run on these")
+	jsonFile = flag.String("json", "", "long: write the result here")
+	keep     = flag.String("keep", "", "long: keep the logs of what went wrong in this directory")
+)
+
+// overlayVar names a file for go build -overlay: the suite then tests the program with the faults in it.
+const overlayVar = "MILLBRIDGE_CRASH_OVERLAY"
+
+var built string // directory of the programs
+
+func TestMain(m *testing.M) {
+	natsproc.Main()
+	flag.Parse()
+	code := m.Run()
+	if built != "" {
+		os.RemoveAll(built)
+	}
+	os.Exit(code)
+}
+
+// programs builds the programs with kill points and returns their paths.
+var programs = sync.OnceValues(func() (map[role]string, error) {
+	dir, err := os.MkdirTemp("", "millbridge-crash-")
+	if err != nil {
+		return nil, err
+	}
+	built = dir
+	args := []string{"build", "-tags", "killpoints", "-o", dir + "/"}
+	if overlay := os.Getenv(overlayVar); overlay != "" {
+		args = append(args, "-overlay", overlay)
+	}
+	bridge, shop := filepath.Join(dir, "millbridge"), filepath.Join(dir, "shop")
+	return map[role]string{forwarder: bridge, operator: bridge, producer: shop, worker: shop},
+		goCommand(append(args, "./cmd/millbridge", "./tests/crash/shop")...)
+})
+
+func goCommand(args ...string) error {
+	cmd := exec.Command("go", args...)
+	cmd.Dir = filepath.Join("..", "..")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("go %v: %w\n%s", args, err, out)
+	}
+	return nil
+}
