@@ -1,6 +1,6 @@
 # Every target is one line around a program or script that also runs without make.
 
-.PHONY: build test cases-long pooler lint bench mutants demo
+.PHONY: build test cases-long pooler crash lint bench mutants demo
 
 # The millbridge binary, in bin/.
 build:
@@ -17,6 +17,11 @@ cases-long:
 # All tests that use PostgreSQL, with PgBouncer in transaction mode before it. For some: make pooler ARGS="./router -run X"
 pooler:
 	go run ./internal/testrun --pooled $(or $(ARGS),./schema/postgres ./publishers/... ./router ./internal/cli ./cmd/millbridge ./tests/cases ./examples/...)
+
+# Kills, stops and holds up real processes for up to an hour, on both stores, and checks every message and effect from
+# the outside. It prints its progress. For less: make crash ARGS="-duration 3m -cycles 100 -messages 50000"
+crash:
+	go test ./tests/crash -v -timeout 0 -run 'TestLong|C37' -args -long $(ARGS)
 
 # go vet, gofumpt and staticcheck.
 lint:
