@@ -99,7 +99,7 @@ func (a *app) openEmbedded(ctx context.Context, o *opened, n need) error {
 			"`millbridge dev` makes one and stays up; --data-dir names another; --database-url and --nats-url name servers")
 	}
 	open := embedded.OpenOrAttach
-	if _, runs, err := embedded.Find(ctx, dir); err == nil && runs {
+	if _, runs, err := embedded.Find(ctx, dir); err == nil && runs && !n.create {
 		open = embedded.Attach // at once, without waiting for the other process to end
 	}
 	in, err := open(ctx, dir, embedded.Options{Logger: o.log})

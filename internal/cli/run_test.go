@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/millbridge/millbridge/handlers/webhook"
 	"github.com/millbridge/millbridge/internal/cli"
+	"github.com/millbridge/millbridge/internal/filelock"
 	"github.com/millbridge/millbridge/internal/testkit"
 )
 
@@ -341,4 +343,40 @@ func TestRun_stopped_while_it_opens(t *testing.T) {
 	if r := callContext(ctx, "", nil, "run", "--data-dir", filepath.Join(t.TempDir(), "data")); r.code != 0 {
 		t.Errorf("run ends with %d: %s", r.code, r.stderr)
 	}
+}
+
+// The process that runs the data directory dies while run attaches to it: run takes its place.
+func TestRun_follows_a_process_that_dies_meanwhile(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "data")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := filelock.Acquire(filepath.Join(dir, "lock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(lock.Release)
+	dying, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { dying.Close() })
+	address := fmt.Sprintf(`{"version": 1, "pid": %d, "address": %q, "token": "x"}`, os.Getpid(), dying.Addr())
+	if err := os.WriteFile(filepath.Join(dir, "millbridge.json"), []byte(address), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, "run", "--data-dir", dir)
+	conn, err := dying.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
+	lock.Release()
+	testkit.Eventually(t, testTimeout, func() error {
+		if text := p.text(); !strings.Contains(text, "bridge runs") {
+			return fmt.Errorf("it says %q", text)
+		}
+		return nil
+	})
 }
