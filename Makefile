@@ -1,6 +1,6 @@
 # Every target is one line around a program or script that also runs without make.
 
-.PHONY: build test cases-long pooler crash lint bench mutants demo
+.PHONY: build test cases-long pooler crash fuzz lint bench mutants sabotage demo
 
 # The millbridge binary, in bin/.
 build:
@@ -23,6 +23,10 @@ pooler:
 crash:
 	go test ./tests/crash -v -timeout 0 -run 'TestLong|C37' -args -long $(ARGS)
 
+# Every decoder of bytes from outside, 30 seconds each. For longer: make fuzz ARGS=10m
+fuzz:
+	bash .ci/fuzz $(ARGS)
+
 # go vet, gofumpt and staticcheck.
 lint:
 	bash .ci/lint
@@ -33,6 +37,10 @@ bench:
 # Removes each registered guard in turn and shows that a test fails. For some of them: make mutants ARGS="-run cursor"
 mutants:
 	go run ./tests/mutants $(ARGS)
+
+# Puts faults into the code that break a promise (ack before the effect, no fence, ...), and shows that a test fails.
+sabotage:
+	go run ./tests/mutants -run '^deliberate' $(ARGS)
 
 demo:
 	go run ./cmd/millbridge demo $(ARGS)

@@ -41,6 +41,27 @@ func TestTakeover_a_cursor_that_went_back(t *testing.T) {
 	})
 }
 
+// An answer that did not come says nothing about the row, also when the cursor has not got it.
+func TestPark_never_because_an_answer_is_missing(t *testing.T) {
+	t.Parallel()
+	databases(t, func(t *testing.T, open func(testing.TB) *database) {
+		db, b := open(t), openBroker(t)
+		env := jobs(0, 1)[0]
+		db.mustPublish(t, env)
+		h := takeHand(t, db, b, env, faults{}).take()
+		s := h.stageRows(1)
+		s.batch.abandon()
+		refusal := &commitError{rows: s.rows, err: errUnknown}
+		if err := h.findOut(t.Context(), refusal); !errors.Is(err, errUnknown) {
+			t.Errorf("got %v, want that it is tried again", err)
+		}
+		wantParked(t, db, nil)
+		if rows, err := db.waiting(t.Context(), schema.RowFilter{}); err != nil || len(rows) != 1 {
+			t.Errorf("%d rows wait (%v), want 1", len(rows), err)
+		}
+	})
+}
+
 // A stream that has room for a cursor and none for the row is full: that is not the row's fault.
 func TestPark_never_for_want_of_room(t *testing.T) {
 	t.Parallel()

@@ -5,6 +5,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -31,6 +32,27 @@ func TestRegistry(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(root, m.Package)); err != nil {
 			t.Errorf("%s: %v", m.Name, err)
 		}
+	}
+}
+
+// TestSabotage makes one of the deliberate faults for real; "make sabotage" makes them all.
+func TestSabotage(t *testing.T) {
+	t.Parallel()
+	root, err := moduleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	mutants, err := load(os.DirFS("registry"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(mutants, func(m mutant) bool { return m.Name == "deliberate, each attempt of a webhook has another id" })
+	if i < 0 {
+		t.Fatal("the fault is not registered")
+	}
+	w := &worker{root: root, dir: t.TempDir(), baseline: map[string]error{}}
+	if got, detail := w.try(t.Context(), mutants[i]); got != killed {
+		t.Errorf("%s: %s\n%s", mutants[i].Name, got, detail)
 	}
 }
 
