@@ -104,7 +104,7 @@ func (a *app) addCommands(root *cobra.Command) {
 	}
 	add(groupStart, a.demoCommand(), a.devCommand(), a.runCommand())
 	add(groupUse, a.publishCommand(), a.statusCommand(), a.showCommand(), a.outboxCommand(), a.poisonCommand())
-	add(groupOperate, a.migrateCommand(), a.repairCommand(), a.configCommand(), a.versionCommand())
+	add(groupOperate, a.verifyCommand(), a.migrateCommand(), a.repairCommand(), a.configCommand(), a.versionCommand())
 }
 
 // group returns a command that only has others below it.

@@ -161,6 +161,7 @@ func (a *app) openOps(ctx context.Context, o *opened) error {
 	}
 	o.ops = ops.New(o.store, js, ops.Config{
 		Subjects: o.subjects(), Leases: o.instance == nil, Durable: o.instance != nil, Repair: o.repairer,
+		EventTTL: time.Duration(o.config.EventsTTL),
 	})
 	return nil
 }

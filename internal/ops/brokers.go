@@ -42,6 +42,10 @@ type Consumer struct {
 	filters   []string
 	role      schema.Stream
 	fromStart bool // it takes all messages that are in the stream
+	marks     map[string]string
+	floor     uint64    // everything up to this sequence is acked
+	startSeq  uint64    // the first it takes
+	since     time.Time // when the oldest message that it takes was stored, at the latest
 }
 
 // Unserved is a group of messages that no consumer takes.
@@ -156,6 +160,16 @@ func (s *Service) consumer(role schema.Stream, info *natsjs.ConsumerInfo) Consum
 		Stream: info.Stream, Name: info.Name, Waiting: info.NumPending, InFlight: info.NumAckPending,
 		Redelivered: info.NumRedelivered, Pulling: info.NumWaiting > 0, filters: info.Config.FilterSubjects, role: role,
 		fromStart: info.Config.DeliverPolicy == natsjs.DeliverAllPolicy,
+	}
+	c.marks, c.floor, c.startSeq = info.Config.Metadata, info.AckFloor.Stream, info.Config.OptStartSeq
+	switch {
+	case info.Config.DeliverPolicy == natsjs.DeliverByStartTimePolicy && info.Config.OptStartTime != nil:
+		c.since = info.Config.OptStartTime.Add(startSlack)
+	case info.Config.DeliverPolicy != natsjs.DeliverAllPolicy && info.Config.DeliverPolicy != natsjs.DeliverByStartSequencePolicy:
+		c.since = info.Created.Add(startSlack)
+	}
+	if changed, err := time.Parse(time.RFC3339Nano, c.marks[schema.MarkFiltersSince]); err == nil && changed.Add(startSlack).After(c.since) {
+		c.since = changed.Add(startSlack)
 	}
 	if info.Config.FilterSubject != "" {
 		c.filters = []string{info.Config.FilterSubject}

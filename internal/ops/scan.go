@@ -12,6 +12,9 @@ import (
 	"github.com/millbridge/millbridge/schema"
 )
 
+// scanPatience is how long a scan waits for a message before it asks whether there is one.
+const scanPatience = 5 * time.Second
+
 // scan calls f for each message of a stream that the filter matches, without its body, oldest first. It ends early,
 // without an error, when f returns false. A work queue cannot be scanned this way.
 func (s *Service) scan(ctx context.Context, stream, filter string, f func(m natsjs.Msg) bool) error {
@@ -35,7 +38,16 @@ func (s *Service) scan(ctx context.Context, stream, filter string, f func(m nats
 	}
 	defer messages.Stop()
 	for {
-		m, err := messages.Next(natsjs.NextContext(ctx))
+		wait, cancel := context.WithTimeout(ctx, scanPatience)
+		m, err := messages.Next(natsjs.NextContext(wait))
+		cancel()
+		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+			// What was left may have expired meanwhile.
+			if info, err := consumer.Info(ctx); err != nil || info.NumPending == 0 {
+				return err
+			}
+			continue
+		}
 		if err != nil {
 			return fmt.Errorf("scan %s: %w", stream, err)
 		}
@@ -80,6 +92,7 @@ type letter struct {
 	cause     schema.Cause
 	tombstone string
 	source    string // outbox it came from; empty for marks and messages of others
+	at        time.Time
 }
 
 // scanDead calls f for each dead letter and each mark of a dead letter.
@@ -89,7 +102,11 @@ func (s *Service) scanDead(ctx context.Context, f func(letter)) error {
 		relative, _ := subjects.Relative(m.Subject())
 		d, err := schema.DecodeDeadLetter(relative, withoutBody(m.Headers()), nil)
 		if err == nil {
-			f(letter{d.Stream, d.Handler, d.ID, d.Replay, d.Cause, d.Tombstone, nats.Header(d.Header).Get(schema.HeaderSource)})
+			l := letter{d.Stream, d.Handler, d.ID, d.Replay, d.Cause, d.Tombstone, nats.Header(d.Header).Get(schema.HeaderSource), time.Time{}}
+			if meta, err := m.Metadata(); err == nil {
+				l.at = meta.Timestamp
+			}
+			f(l)
 		}
 		return true
 	})

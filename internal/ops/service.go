@@ -27,7 +27,20 @@ type Store interface {
 	DropParked(ctx context.Context, id string) error
 	InboxByMessage(ctx context.Context, messageID string) ([]schema.InboxRecord, error)
 	InboxCounts(ctx context.Context) (map[string]map[schema.InboxState]int64, error)
+	verifyStore
 	deadletters.Store
+}
+
+// verifyStore is what a verification asks of a database.
+type verifyStore interface {
+	Keep() time.Duration
+	Accounts(ctx context.Context, p schema.AccountsParams) (schema.Accounts, error)
+	Accept(ctx context.Context, stream schema.Stream, n int64) error
+	Settled(ctx context.Context, run schema.Run) error
+	Unplaced(ctx context.Context, messageIDs []string) ([]string, error)
+	DeadRecords(ctx context.Context, after []byte, limit int) ([]schema.DeadRecord, error)
+	PublishedKeys(ctx context.Context, after []byte, limit int) ([]schema.PublishedKey, error)
+	KnownKeys(ctx context.Context, hashes [][32]byte) (map[[32]byte]bool, error)
 }
 
 // Config describes what a [Service] looks at.
@@ -39,6 +52,8 @@ type Config struct {
 	Durable bool
 	// Repair looks for shards that are stopped, and repairs them; nil leaves both out.
 	Repair *jetstream.Repairer
+	// EventTTL is how long events stay in their stream; 0 if they stay for ever.
+	EventTTL time.Duration
 	// PartTimeout bounds each question of a report, so that one slow answer does not hold up the others; 0 means 1.5 s.
 	PartTimeout time.Duration
 }
