@@ -80,7 +80,7 @@ func killAll(ctx context.Context, root string, mutants []mutant, verbose bool) e
 			return errors.New("interrupted")
 		}
 		counts[got]++
-		fmt.Printf("%-8s %-48s %6.1fs  %s %s\n", got, m.Name, time.Since(begun).Seconds(), m.Package, m.Run)
+		fmt.Printf("%-8s %-48s %6.1fs  %s %s%s\n", got, m.Name, time.Since(begun).Seconds(), m.Package, m.Run, failedAfter(detail))
 		if verbose || got != killed {
 			fmt.Println(detail)
 		}

@@ -51,7 +51,7 @@ func TestSabotage(t *testing.T) {
 		t.Fatal("the fault is not registered")
 	}
 	w := &worker{root: root, dir: t.TempDir(), baseline: map[string]error{}}
-	if got, detail := w.try(t.Context(), mutants[i]); got != killed {
+	if got, detail := w.try(t.Context(), mutants[i]); got != killed || failedAfter(detail) == "" {
 		t.Errorf("%s: %s\n%s", mutants[i].Name, got, detail)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"time"
@@ -107,6 +108,16 @@ func (w *worker) test(ctx context.Context, m mutant, overlay string) (string, er
 	err := cmd.Run()
 	return out.String(), err
 }
+
+// failedAfter says how long the failing test itself took: most of the time is spent on building it.
+func failedAfter(out string) string {
+	if m := failLine.FindStringSubmatch(out); m != nil {
+		return ", failed after " + m[1]
+	}
+	return ""
+}
+
+var failLine = regexp.MustCompile(`(?m)^FAIL\t\S+\t([0-9.]+s)$`)
 
 // notBuilt tells code that does not compile from a test that fails.
 func notBuilt(out string) bool {
