@@ -64,6 +64,9 @@ func (b *Bridge) Health(ctx context.Context) Health {
 		h.Handlers = append(h.Handlers, hh)
 	}
 	if b.forwarder != nil {
+		if fault := b.forwarder.Fault(); fault != "" {
+			problem("forwarder: %s", fault)
+		}
 		h.Shards = b.forwarder.Status()
 		for _, s := range h.Shards {
 			if s.State == jetstream.ShardStopped || s.State == jetstream.ShardWaiting {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
@@ -105,7 +106,8 @@ func (c *chain) underLease(msg *message.Message, r *run, next message.HandlerFun
 	return c.done(r)
 }
 
-// done marks the key as handled. While the database is away it tries again, as long as the lease lasts.
+// done marks the key as handled. While the database is away it tries again, also when the lease may have ended by then:
+// if nobody has taken over, the database still knows the run, and to give up would have the handler called again.
 func (c *chain) done(r *run) error {
 	for pause := c.firstPause; ; pause = min(2*pause, maxPause) {
 		ctx, cancel := storeContext(r.ctx)
@@ -123,8 +125,12 @@ func (c *chain) done(r *run) error {
 			return fmt.Errorf("mark as done: %w", schema.WithKind(schema.Temporary, err))
 		}
 		c.stats.fault(fmt.Errorf("mark as done: %w", err))
-		if !c.runs.pause(r, pause) {
-			return context.Cause(r.ctx)
+		if c.runs.pause(r, pause) {
+			continue
+		}
+		cause := context.Cause(r.ctx)
+		if cause != errLeaseLost || !errors.Is(err, schema.ErrUnavailable) || !c.runs.pauseLeaseless(pause) {
+			return cause
 		}
 	}
 }
@@ -132,10 +138,18 @@ func (c *chain) done(r *run) error {
 // inTransaction runs the handler inside the transaction that marks its key as handled.
 func (c *chain) inTransaction(msg *message.Message, r *run, next message.HandlerFunc) error {
 	asked := false
-	err := c.inbox.Unit(msg.Context(), func(u schema.Unit) error {
-		res, err := u.Claim(msg.Context(), r.inbox)
+	ctx, giveUp := context.WithCancelCause(msg.Context())
+	defer giveUp(nil)
+	// The handler's time is not for waiting for a database that is silent.
+	patience := time.AfterFunc(storeTimeout, func() { giveUp(schema.ErrNoAnswer) })
+	defer patience.Stop()
+	err := c.inbox.Unit(ctx, func(u schema.Unit) error {
+		res, err := u.Claim(ctx, r.inbox)
 		if err != nil {
 			return &storeError{err}
+		}
+		if !patience.Stop() {
+			return &storeError{schema.ErrNoAnswer}
 		}
 		asked = true
 		if err := c.answer(r, res); err != nil {
@@ -146,6 +160,7 @@ func (c *chain) inTransaction(msg *message.Message, r *run, next message.Handler
 		if _, err = next(msg); err == nil {
 			killpoint.At(killpoint.BeforeInbox)
 		}
+		r.late = ctx.Err() != nil
 		return err
 	})
 	var down *storeError
@@ -154,7 +169,10 @@ func (c *chain) inTransaction(msg *message.Message, r *run, next message.Handler
 		killpoint.At(killpoint.AfterInbox)
 	case errors.Is(err, schema.ErrLeaseLost): // another run has the key, and nothing of this one has committed
 		return errLeaseLost
-	case err != nil && !asked && !errors.As(err, &down):
+	case !asked && !errors.As(err, &down):
+		if cause := context.Cause(ctx); cause == schema.ErrNoAnswer {
+			err = cause
+		}
 		return &storeError{err} // the transaction did not begin
 	}
 	return err

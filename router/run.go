@@ -22,6 +22,8 @@ type run struct {
 	unit     schema.Unit        // in handlers.ModeTx, while the handler runs
 	started  bool               // the handler was called
 	claimed  bool               // it holds a lease
+	late     bool               // the handler has used up its time
+	cuts     int                // how often the database has taken back what the handler did
 	ctx      context.Context    // ends when the run has to, with the cause; not with the attempt's time
 	cancel   context.CancelCauseFunc
 }

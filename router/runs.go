@@ -94,6 +94,18 @@ func (s *runs) pauseUnlessStopping(r *run, d time.Duration) bool {
 	}
 }
 
+// pauseLeaseless waits for d; false if runs are to end.
+func (s *runs) pauseLeaseless(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-s.stopping:
+		return false
+	}
+}
+
 // keep has r's lease, which was asked for at that time, renewed until r ends. A run that is still busy writing down how
 // it failed, after that has ended the lease, is stopped by this too: a late repetition could count for another run.
 func (s *runs) keep(r *run, asked time.Time) {

@@ -10,6 +10,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/millbridge/millbridge/internal/killpoint"
+	"github.com/millbridge/millbridge/handlers"
 	"github.com/millbridge/millbridge/schema"
 	"github.com/millbridge/millbridge/subscribers"
 )
@@ -74,6 +75,10 @@ func (c *chain) process(msg *message.Message, d *subscribers.Delivery, next mess
 	}
 	for pause := c.firstPause; ; pause = min(2*pause, maxPause) {
 		_, err = next(msg)
+		if c.cut(r, msg.Context(), err) {
+			err = &storeError{err}
+			r.started = false
+		}
 		var down *storeError
 		if !errors.As(err, &down) || r.started {
 			return c.conclude(r, err)
@@ -87,6 +92,18 @@ func (c *chain) process(msg *message.Message, d *subscribers.Delivery, next mess
 			return later(0)
 		}
 	}
+}
+
+// cut reports whether the database is to blame for the end of a run whose transaction is lost: it leaves no trace, and
+// is made again as if it had not been. A handler that brings the database down each time must come to an end, so there is
+// a limit to it.
+func (c *chain) cut(r *run, ctx context.Context, err error) bool {
+	if c.policy.Mode != handlers.ModeTx || !r.started || r.late || ctx.Err() != nil ||
+		!errors.Is(err, schema.ErrUnavailable) || schema.KindOf(err) != schema.Temporary {
+		return false
+	}
+	r.cuts++
+	return r.cuts < c.policy.MaxCrashes
 }
 
 // take waits for a place, before the attempt's time begins to run; false if no run should begin any more.

@@ -82,6 +82,9 @@ type ReadParams struct {
 	Exclude  []int64 // sequences that are in flight
 	MaxRows  int
 	MaxBytes int // of header and payload; at least one row is returned whatever its size
+	// Removed is the batch up to which the reader knows rows to be removed. If the ledger is behind it, rows may have come
+	// back that were sent, and the answer is [ErrRecovered].
+	Removed int64
 }
 
 // RemoveParams names what one removal takes out of the outbox.
@@ -92,6 +95,7 @@ type RemoveParams struct {
 	Total     int64 // the ledger's new total
 	CursorSeq uint64
 	Names     []RowName
+	Removed   int64 // as in [ReadParams]
 }
 
 // RemoveResult tells what a removal found.

@@ -116,6 +116,7 @@ type Forwarder struct {
 
 	mu     sync.Mutex
 	shards []*shard
+	fault  string // why the shards cannot be loaded
 }
 
 // NewForwarder returns a forwarder for one database. It does no I/O. The connection must have been made with
@@ -135,7 +136,7 @@ func NewForwarder(store Store, nc *nats.Conn, cfg ForwarderConfig) (*Forwarder, 
 		return nil, fmt.Errorf("configure forwarder: %w", err)
 	}
 	cfg = cfg.withDefaults()
-	return &Forwarder{store: store, nc: nc, js: js, cfg: cfg, log: cfg.Logger, busy: make(chan struct{}, 1)}, nil
+	return &Forwarder{store: bounded{store, max(cfg.Lease, leastPatience)}, nc: nc, js: js, cfg: cfg, log: cfg.Logger, busy: make(chan struct{}, 1)}, nil
 }
 
 // Nudge makes the forwarder look at the outbox now. It never blocks.
@@ -149,6 +150,20 @@ func (f *Forwarder) all() []*shard {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.shards
+}
+
+// Fault says what keeps a forwarder that runs from looking at its shards, or nothing. [Forwarder.Status] speaks of what
+// it knows of them.
+func (f *Forwarder) Fault() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.fault
+}
+
+func (f *Forwarder) setFault(text string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.fault = text
 }
 
 // NudgeSubject is where processes that publish may send an empty core NATS message after a commit, so that a forwarder

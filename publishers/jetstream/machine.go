@@ -99,7 +99,7 @@ func (m *machine) removal(ref schema.ShardRef) (p schema.RemoveParams, ok bool) 
 	if m.removed >= m.cursor.Batch {
 		return p, false
 	}
-	p = schema.RemoveParams{ShardRef: ref, Owner: m.owner, Batch: m.cursor.Batch, Total: m.cursor.Total, CursorSeq: m.seq}
+	p = schema.RemoveParams{ShardRef: ref, Owner: m.owner, Batch: m.cursor.Batch, Total: m.cursor.Total, CursorSeq: m.seq, Removed: m.removed}
 	for _, b := range after(m.cursor.Batches, m.removed) {
 		p.Names = append(p.Names, b.Rows...)
 	}

@@ -121,7 +121,7 @@ func (o *owner) work(intake, ctx context.Context, ledger schema.Shard, mode unti
 		switch {
 		case err == nil:
 			continue
-		case errors.Is(err, schema.ErrLeaseLost), errors.Is(err, errCursorGone), mode == untilOnce:
+		case errors.Is(err, schema.ErrLeaseLost), errors.Is(err, errCursorGone), errors.Is(err, schema.ErrRecovered), mode == untilOnce:
 			return err
 		}
 		failures++

@@ -120,10 +120,12 @@ func (f *Forwarder) runShards(ctx context.Context, r *running) error {
 func (f *Forwarder) loadWhenUp(ctx context.Context) error {
 	for failures := 1; ; failures++ {
 		err := f.load(ctx)
+		f.setFault("")
 		if err == nil || errors.Is(err, schema.ErrNotMigrated) || errors.Is(err, schema.ErrSchemaTooNew) {
 			return err
 		}
 		f.log.WarnContext(ctx, "forwarder waits for the database", "error", err)
+		f.setFault(schema.OneLine(err.Error()))
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)

@@ -74,7 +74,7 @@ func (o *owner) feed(intake, ctx context.Context, mode until, batches chan<- *st
 			return err
 		}
 		killpoint.At(killpoint.BeforeRead)
-		rows, err := o.reader.Read(ctx, schema.ReadParams{Exclude: o.inFlight(), MaxRows: want, MaxBytes: schema.MaxBatchBytes})
+		rows, err := o.reader.Read(ctx, schema.ReadParams{Exclude: o.inFlight(), MaxRows: want, MaxBytes: schema.MaxBatchBytes, Removed: o.removedBatch()})
 		switch {
 		case err != nil:
 			return fmt.Errorf("read outbox: %w", err)
@@ -159,6 +159,13 @@ func (o *owner) inFlight() []int64 {
 		}
 	}
 	return seqs
+}
+
+// removedBatch is the last batch whose removal is known to be durable.
+func (o *owner) removedBatch() int64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.m.removed
 }
 
 // stage sends rows as a batch that lacks its cursor. It stops before a row that cannot be sent; that row is staged

@@ -13,7 +13,9 @@ import (
 // Claim asks for a run under a lease. If the answer is [schema.ClaimRun], no other run of the key gets that answer until
 // the lease has ended; see [Store.Extend], [Store.Done], [Store.Fail] and [Store.Free].
 func (s *Store) Claim(ctx context.Context, run schema.Run) (schema.ClaimResult, error) {
-	return claim(ctx, s.pool, run, schema.InboxRunning)
+	res, err := claim(ctx, s.pool, run, schema.InboxRunning)
+	s.reconnect(err)
+	return res, err
 }
 
 // ClaimTx asks for a run in the handler's own transaction. If the answer is [schema.ClaimRun], the key is noted as done

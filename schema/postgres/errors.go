@@ -44,6 +44,9 @@ func wrap(doing string, err error) error {
 			return fmt.Errorf("%s: %w: %w", doing, errStatementPooling, err)
 		}
 	}
+	if outage := outageOf(err); outage != nil {
+		return schema.WithKind(schema.Temporary, fmt.Errorf("%s: %w: %w", doing, outage, err))
+	}
 	return fmt.Errorf("%s: %w", doing, err)
 }
 

@@ -19,7 +19,7 @@ func (s *Store) Done(ctx context.Context, run schema.Run) error {
 	if err == nil && tag.RowsAffected() == 0 {
 		err = leaseLost()
 	}
-	return wrap("note key as done", err)
+	return s.failed("note key as done", err)
 }
 
 // Fail notes a failed attempt or a verdict, ends the run's lease and returns the record. In transaction mode there may
@@ -54,7 +54,7 @@ func (s *Store) Fail(ctx context.Context, run schema.Run, f schema.Failure) (sch
 		err = leaseLost()
 	}
 	if err != nil {
-		return schema.InboxRecord{}, wrap("note failure", err)
+		return schema.InboxRecord{}, s.failed("note failure", err)
 	}
 	record.Key = run.Key
 	return record, nil
@@ -101,7 +101,7 @@ func (s *Store) Extend(ctx context.Context, owners []string, lease time.Duration
 	if err == nil {
 		held, err = pgx.CollectRows(rows, pgx.RowTo[string])
 	}
-	return held, wrap("extend leases", err)
+	return held, s.failed("extend leases", err)
 }
 
 // LookupInbox returns what is known about a key.

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/millbridge/millbridge/schema"
@@ -10,6 +11,7 @@ import (
 // A Reader reads one shard of the outbox. It is not safe for concurrent use.
 type Reader struct {
 	s        *Store
+	ref      schema.ShardRef
 	stream   string
 	from, to int // slots
 	identity string
@@ -19,7 +21,7 @@ type Reader struct {
 // NewReader returns a reader of one of so many shards. It does no I/O.
 func (s *Store) NewReader(ref schema.ShardRef, shards int) *Reader {
 	shards = max(shards, 1)
-	r := &Reader{s: s, stream: string(ref.Stream)}
+	r := &Reader{s: s, ref: ref, stream: string(ref.Stream)}
 	r.from = firstSlot(ref.Shard, shards)
 	r.to = firstSlot(ref.Shard+1, shards) - 1
 	return r
@@ -47,7 +49,10 @@ func (r *Reader) Read(ctx context.Context, p schema.ReadParams) ([]schema.Row, e
 	for {
 		a, err := r.s.readRows(ctx, r, p)
 		if err != nil {
-			return nil, wrap("read outbox", err)
+			return nil, r.s.failed("read outbox", err)
+		}
+		if a.ledger < p.Removed {
+			return nil, fmt.Errorf("read outbox: the ledger says batch %d, want at least %d: %w", a.ledger, p.Removed, schema.ErrRecovered)
 		}
 		if a.identity == "" {
 			if err := r.s.newEpoch(ctx); err != nil {
@@ -96,6 +101,7 @@ func (r *Reader) raise(a answer, p schema.ReadParams) {
 // An answer is what one read statement says.
 type answer struct {
 	identity string
+	ledger   int64 // of the shard
 	lastSeq  int64 // of the sequence
 	xmin     int64 // no transaction below is in progress
 	written  int64 // the log's end, as bytes from its beginning
@@ -112,6 +118,8 @@ const sqlIdentity = `concat((SELECT system_identifier FROM pg_catalog.pg_control
 const sqlRead = `
 	WITH at AS MATERIALIZED (
 		SELECT coalesce(` + sqlIdentity + `, '') AS identity,
+		       coalesce((SELECT batch FROM millbridge.shards WHERE stream = $1::text AND generation = $8::integer AND shard = $9::integer),
+		                9223372036854775807) AS ledger,
 		       ` + sqlLastSeq + ` AS last_seq,
 		       pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS xmin,
 		       (pg_current_wal_flush_lsn() - '0/0'::pg_lsn)::bigint AS flushed,
@@ -139,7 +147,7 @@ func (s *Store) readRows(ctx context.Context, r *Reader, p schema.ReadParams) (a
 	}
 	err := pgxRunner{s.pool}.run(ctx, byIndex, statement{
 		sql:  sqlRead,
-		args: []any{r.stream, r.floor, r.from, r.to, exclude, p.MaxRows, p.MaxBytes},
+		args: []any{r.stream, r.floor, r.from, r.to, exclude, p.MaxRows, p.MaxBytes, r.ref.Generation, r.ref.Shard},
 		each: func(rows rowSet) error {
 			var seq, lock *int64
 			var slot *int32
@@ -147,7 +155,7 @@ func (s *Store) readRows(ctx context.Context, r *Reader, p schema.ReadParams) (a
 			var created *time.Time
 			var id *[16]byte
 			row := schema.Row{Stream: schema.Stream(r.stream)}
-			err := rows.Scan(&a.identity, &a.lastSeq, &a.xmin, &a.flushed, &a.written,
+			err := rows.Scan(&a.identity, &a.ledger, &a.lastSeq, &a.xmin, &a.flushed, &a.written,
 				&seq, &id, &slot, &subject, &lock, &row.Header, &row.Payload, &created)
 			if err != nil || seq == nil {
 				return err

@@ -20,7 +20,7 @@ func (s *Store) Remove(ctx context.Context, p schema.RemoveParams) (schema.Remov
 			WITH ledger AS (
 				UPDATE millbridge.shards
 				   SET batch = $5::bigint, total = $6::bigint, cursor_seq = $7::bigint, ledger_owner = $4::text, updated_at = clock_timestamp()
-				 WHERE stream = $1::text AND generation = $2::integer AND shard = $3::integer AND owner = $4::text AND batch < $5::bigint
+				 WHERE stream = $1::text AND generation = $2::integer AND shard = $3::integer AND owner = $4::text AND batch < $5::bigint AND batch >= $10::bigint
 				RETURNING 1
 			), gone AS (
 				DELETE FROM millbridge.outbox AS o
@@ -35,11 +35,11 @@ func (s *Store) Remove(ctx context.Context, p schema.RemoveParams) (schema.Remov
 				   AND s.stream = $1::text AND s.id = n.id::uuid AND NOT EXISTS (SELECT FROM gone WHERE gone.id = s.id)
 			)
 			SELECT (SELECT count(*) FROM ledger), (SELECT count(*) FROM gone)`,
-		args: append(shard, p.Owner, p.Batch, p.Total, int64(p.CursorSeq), seqs, ids),
+		args: append(shard, p.Owner, p.Batch, p.Total, int64(p.CursorSeq), seqs, ids, p.Removed),
 		each: scan(&updated, &removed),
 	})
 	if err != nil {
-		return schema.RemoveResult{}, wrap("remove rows", err)
+		return schema.RemoveResult{}, s.failed("remove rows", err)
 	}
 	if updated == 1 {
 		return schema.RemoveResult{Removed: removed, Vanished: len(p.Names) - removed}, nil
@@ -53,6 +53,8 @@ func (s *Store) Remove(ctx context.Context, p schema.RemoveParams) (schema.Remov
 		err = fmt.Errorf("shard %d of %s, generation %d: %w", p.Shard, p.Stream, p.Generation, notFound())
 	case err == nil && owner != p.Owner:
 		err = leaseLost()
+	case err == nil && batch < p.Removed:
+		err = fmt.Errorf("the ledger says batch %d, want at least %d: %w", batch, p.Removed, schema.ErrRecovered)
 	case err == nil && batch < p.Batch: // it was another's when we wrote and is ours again
 		err = fmt.Errorf("the shard's owner has changed in between: %w", schema.ErrRetryTransaction)
 	}

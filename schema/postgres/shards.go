@@ -64,7 +64,7 @@ func (s *Store) Acquire(ctx context.Context, ref schema.ShardRef, token string, 
 		}})
 	switch {
 	case err != nil:
-		return schema.Shard{}, false, wrap("acquire shard", err)
+		return schema.Shard{}, false, s.failed("acquire shard", err)
 	case !found:
 		return schema.Shard{}, false, fmt.Errorf("acquire shard %d of %s, generation %d: %w", ref.Shard, ref.Stream, ref.Generation, notFound())
 	}
@@ -82,7 +82,7 @@ func (s *Store) Renew(ctx context.Context, tokens []string, ttl time.Duration) (
 	if err == nil {
 		held, err = pgx.CollectRows(rows, pgx.RowTo[string])
 	}
-	return held, wrap("renew leases", err)
+	return held, s.failed("renew leases", err)
 }
 
 // Release ends a lease before its time, so that another owner need not wait. The token stays the shard's owner until

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -28,6 +29,8 @@ type Store struct {
 	keep    time.Duration
 	limit   payloadLimit
 	horizon *horizon
+
+	reconnected atomic.Int64 // when the pool was told to, last
 }
 
 // New returns a store on the database that pool connects to. It does no I/O. No method holds one connection while it
@@ -47,15 +50,15 @@ func New(pool *pgxpool.Pool, opts Options) *Store {
 func (s *Store) Close() {}
 
 // InTx runs fn in a transaction of its own at READ COMMITTED and commits it. It rolls back when fn returns an error or
-// panics.
+// panics. An error that is [schema.ErrUnavailable] says that the database is to blame for it.
 func (s *Store) InTx(ctx context.Context, fn func(tx pgx.Tx) error) error {
 	tx, err := s.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 	if err != nil {
-		return wrap("begin transaction", err)
+		return s.failed("begin transaction", err)
 	}
-	defer tx.Rollback(context.WithoutCancel(ctx)) //nolint:errcheck // after a commit it has nothing to do
+	defer rollback(ctx, tx)
 	if err := fn(tx); err != nil {
-		return err
+		return s.broken(ctx, tx, err)
 	}
-	return wrap("commit transaction", tx.Commit(ctx))
+	return s.failed("commit transaction", tx.Commit(ctx))
 }

@@ -8,10 +8,14 @@ import (
 	"github.com/millbridge/millbridge/schema"
 )
 
-// Primary result codes of SQLite that mean "another connection is in the way".
+// Primary result codes of SQLite that callers decide on. The first two mean "another connection is in the way".
 const (
-	codeBusy   = 5
-	codeLocked = 6
+	codeBusy     = 5
+	codeLocked   = 6
+	codeReadOnly = 8
+	codeIO       = 10
+	codeFull     = 13
+	codeCantOpen = 14
 )
 
 // isBusy reports whether err is SQLITE_BUSY or SQLITE_LOCKED in any of their extended forms (261, 262, 517, ...).
@@ -33,10 +37,32 @@ func wrap(what string, err error) error {
 	if isBusy(err) && !errors.Is(err, schema.ErrRetryTransaction) {
 		return schema.WithKind(schema.Temporary, fmt.Errorf("%s: %w: %w", what, schema.ErrRetryTransaction, err))
 	}
+	if outage := outageOf(err); outage != nil {
+		return schema.WithKind(schema.Temporary, fmt.Errorf("%s: %w: %w", what, outage, err))
+	}
 	if isMissing(err) && !errors.Is(err, schema.ErrNotMigrated) {
 		return schema.WithKind(schema.Permanent, fmt.Errorf("%s: %w: %w", what, schema.ErrNotMigrated, err))
 	}
 	return fmt.Errorf("%s: %w", what, err)
+}
+
+// outageOf returns which outage err stands for, one of the errors that are [schema.ErrUnavailable], or nil.
+func outageOf(err error) error {
+	var coded interface{ Code() int }
+	if !errors.As(err, &coded) || errors.Is(err, schema.ErrUnavailable) {
+		return nil
+	}
+	switch coded.Code() & 0xff {
+	case codeFull:
+		return schema.ErrNoSpace
+	case codeReadOnly:
+		return schema.ErrReadOnly
+	case codeIO:
+		return schema.ErrIO
+	case codeCantOpen:
+		return schema.ErrUnreachable
+	}
+	return nil
 }
 
 // isMissing reports whether err says that a table or column of ours is not there. SQLite has no code for that.

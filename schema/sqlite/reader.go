@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"fmt"
 
 	"github.com/millbridge/millbridge/schema"
 )
@@ -41,11 +42,13 @@ func (r *Reader) Read(ctx context.Context, p schema.ReadParams) ([]schema.Row, e
 }
 
 func (r *Reader) read(ctx context.Context, p schema.ReadParams) ([]schema.Row, error) {
-	found, err := r.store.read.QueryContext(ctx, "SELECT seq, "+rowColumns+` FROM millbridge_outbox AS o
+	found, err := r.store.read.QueryContext(ctx, "SELECT seq, "+rowColumns+`,
+			(SELECT batch FROM millbridge_shards AS s WHERE s.stream = o.stream AND s.generation = ? AND s.shard = ?)
+		FROM millbridge_outbox AS o
 		WHERE stream = ? AND (slot * ?) >> 16 = ?
 		AND seq NOT IN (SELECT value FROM json_each(?))
 		AND (order_lock IS NULL OR NOT EXISTS (SELECT 1 FROM millbridge_parked AS p WHERE p.order_lock = o.order_lock AND p.seq < o.seq))
-		ORDER BY seq LIMIT ?`, string(r.ref.Stream), r.shards, r.ref.Shard, list(p.Exclude), p.MaxRows)
+		ORDER BY seq LIMIT ?`, r.ref.Generation, r.ref.Shard, string(r.ref.Stream), r.shards, r.ref.Shard, list(p.Exclude), p.MaxRows)
 	if err != nil {
 		return nil, err
 	}
@@ -54,8 +57,12 @@ func (r *Reader) read(ctx context.Context, p schema.ReadParams) ([]schema.Row, e
 	bytes := 0
 	for found.Next() {
 		var row schema.Row
-		if err := scanRow(found, &row); err != nil {
+		var ledger sql.NullInt64
+		if err := scanRow(found, &row, &ledger); err != nil {
 			return nil, err
+		}
+		if ledger.Valid && ledger.Int64 < p.Removed {
+			return nil, fmt.Errorf("the ledger says batch %d, want at least %d: %w", ledger.Int64, p.Removed, schema.ErrRecovered)
 		}
 		bytes += len(row.Header) + len(row.Payload)
 		if len(rows) > 0 && bytes > p.MaxBytes {

@@ -21,8 +21,8 @@ func (s *Store) Remove(ctx context.Context, p schema.RemoveParams) (schema.Remov
 	var last int64
 	err := s.InTx(ctx, func(tx *sql.Tx) error {
 		n, err := affected(ctx, tx, `UPDATE millbridge_shards SET ledger_owner = owner, batch = ?, total = ?, cursor_seq = ?, updated_at = ?
-			WHERE stream = ? AND generation = ? AND shard = ? AND owner = ? AND batch < ?`,
-			p.Batch, p.Total, int64(p.CursorSeq), s.now(), string(p.Stream), p.Generation, p.Shard, p.Owner, p.Batch)
+			WHERE stream = ? AND generation = ? AND shard = ? AND owner = ? AND batch < ? AND batch >= ?`,
+			p.Batch, p.Total, int64(p.CursorSeq), s.now(), string(p.Stream), p.Generation, p.Shard, p.Owner, p.Batch, p.Removed)
 		if err != nil {
 			return err
 		}
@@ -93,6 +93,8 @@ func (s *Store) whyNotRemoved(ctx context.Context, p schema.RemoveParams) (schem
 		return schema.RemoveResult{}, wrap("remove rows", err)
 	case owner != p.Owner:
 		return schema.RemoveResult{}, wrap("remove rows", leaseLost())
+	case batch < p.Removed:
+		return schema.RemoveResult{}, wrap("remove rows", fmt.Errorf("the ledger says batch %d, want at least %d: %w", batch, p.Removed, schema.ErrRecovered))
 	case batch < p.Batch: // changed between the two looks
 		return schema.RemoveResult{}, wrap("remove rows", schema.ErrRetryTransaction)
 	}
