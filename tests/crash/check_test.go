@@ -27,10 +27,19 @@ func (w *world) rest(handled bool) {
 	defer cancel()
 	jobs, err := w.book.Committed(ctx, schema.Jobs) // and nobody is about to commit
 	if err == nil {
+		err = w.awaitServer(ctx)
+	}
+	if err == nil {
 		err = w.awaitEmpty(ctx, "the outbox", func() (int64, error) { return w.count(ctx, `SELECT count(*) FROM `+w.table("outbox")) })
 	}
-	if err == nil && handled {
-		err = w.awaitEmpty(ctx, "the stream of jobs", func() (int64, error) { return w.unhandled(ctx) })
+	filters := []string{"jobs.hook.>", "replay.hook.>"} // are handled where rows are forwarded
+	if handled {
+		filters = []string{"jobs.>", "replay.>"}
+	}
+	if err == nil {
+		err = w.awaitEmpty(ctx, "the stream of jobs", func() (int64, error) { return w.unhandled(ctx, filters) })
+	}
+	if handled {
 		w.awaitAudit(ctx)
 	}
 	if err != nil {
@@ -61,13 +70,26 @@ func (w *world) awaitEmpty(ctx context.Context, what string, count func() (int64
 	}
 }
 
+// awaitServer waits until the server answers.
+func (w *world) awaitServer(ctx context.Context) error {
+	for {
+		ask, cancel := context.WithTimeout(ctx, 2*time.Second)
+		_, err := w.js.AccountInfo(ask)
+		cancel()
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
 // unhandled counts the jobs and replays in the stream.
-func (w *world) unhandled(ctx context.Context) (n int64, err error) {
+func (w *world) unhandled(ctx context.Context, filters []string) (n int64, err error) {
 	stream, err := w.js.Stream(ctx, subjects.StreamName(schema.Jobs))
 	if err != nil {
 		return 0, err
 	}
-	for _, filter := range []string{"jobs.>", "replay.>"} {
+	for _, filter := range filters {
 		info, err := stream.Info(ctx, natsjs.WithSubjectFilter(subjects.Full(filter)))
 		if err != nil {
 			return 0, err

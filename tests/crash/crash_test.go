@@ -110,3 +110,32 @@ func TestKill_points_are_not_in_a_plain_build(t *testing.T) {
 		}
 	}
 }
+
+// Processes are killed at random times while jobs go through; with -long, as many as the case says.
+func TestC37_random_kills(t *testing.T) {
+	t.Parallel()
+	kills, jobs := 12, int64(500)
+	if *long {
+		kills, jobs = 200, 10_000
+	}
+	s := quick
+	s.jobs = 100
+	w := newPostgres(t, newTally(), s, *seed)
+	slot := func(r role, n int) *slot {
+		chances := w.chances()
+		return w.slot(r, n, time.Minute, func() (fate, bool) {
+			have, err := w.count(t.Context(), `SELECT count(*) FROM proof_committed WHERE stream = 'jobs'`)
+			if err != nil {
+				w.fault("count the jobs: %v", err)
+			}
+			return fate{kind: killed, after: time.Duration(chances.Int64N(int64(2 * time.Second)))}, w.tally.now().Kills["random"] < kills || have < jobs
+		})
+	}
+	w.traffic(0, slot(producer, 1), slot(producer, 2), slot(forwarder, 1), slot(forwarder, 2), slot(worker, 1), slot(worker, 2))
+	w.calm([]role{forwarder, worker}, func() {
+		w.rest(true)
+		w.slot(operator, 0, restLimit, nil).live(fate{kind: killedAt, point: "none"}, nil)
+		w.rest(true)
+	})
+	t.Log(w.tally.now().String())
+}

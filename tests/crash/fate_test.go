@@ -45,7 +45,7 @@ func (f fate) env(zombieTime time.Duration) []string {
 
 // passes says which places a role comes by, and how often at most it may do so before it is killed there.
 var passes = map[role]map[killpoint.Name]int{
-	producer: {killpoint.ProducerBeforeCommit: 5, killpoint.ProducerAfterCommit: 5},
+	producer: {killpoint.ProducerBeforeCommit: 30, killpoint.ProducerAfterCommit: 30},
 	forwarder: {
 		killpoint.BeforeRead: 200, killpoint.AfterRead: 15, killpoint.BeforeAdd: 3000, killpoint.AfterAdd: 15,
 		killpoint.BeforeBatchCommit: 15, killpoint.AfterBatchCommit: 15, killpoint.BeforeRemoval: 15, killpoint.AfterRemoval: 15,

@@ -158,9 +158,13 @@ func (s *slot) wakeLater(p *process) {
 
 // stop asks a process to stop: it must do so in time, and say so if it had to leave something unfinished.
 func (s *slot) stop(p *process) {
-	p.signal(syscall.SIGCONT) // it may have stopped itself
 	p.signal(syscall.SIGTERM)
-	if !p.endsWithin(40 * time.Second) {
+	gone := false
+	for limit := time.Now().Add(60 * time.Second); !gone && time.Now().Before(limit); {
+		p.signal(syscall.SIGCONT) // it may have stopped itself, or do so on its way out
+		gone = p.endsWithin(100 * time.Millisecond)
+	}
+	if !gone {
 		p.signal(syscall.SIGQUIT) // to see what it is doing
 		p.endsWithin(2 * time.Second)
 		s.w.fault("%s does not stop\n%s", s.name, p.output())

@@ -46,7 +46,7 @@ func TestLong(t *testing.T) {
 					t.Run(fmt.Sprint(round), func(t *testing.T) {
 						w := map[string]func(*testing.T, uint64) *world{
 							"postgres": func(t *testing.T, seed uint64) *world {
-								return newPostgres(t, tally, settings{1200 * time.Millisecond, 2 * time.Second, 4 * time.Second, 700, 600, 8}, seed)
+								return newPostgres(t, tally, settings{1200 * time.Millisecond, 2 * time.Second, 4 * time.Second, 1500, 1000, 5}, seed)
 							},
 							"embedded": func(t *testing.T, seed uint64) *world {
 								return newEmbedded(t, tally, settings{1200 * time.Millisecond, 2 * time.Second, 4 * time.Second, 120, 100, 15}, seed)

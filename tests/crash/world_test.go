@@ -196,7 +196,12 @@ func (w *world) keepLogs() {
 			err = os.WriteFile(filepath.Join(to, filepath.Base(f)), text, 0o600)
 		}
 		if err != nil {
-			w.t.Error(err)
+			w.t.Log(err)
+		}
+	}
+	if w.in != nil {
+		if err := os.CopyFS(filepath.Join(to, "data"), os.DirFS(w.in.Dir)); err != nil {
+			w.t.Log(err)
 		}
 	}
 }

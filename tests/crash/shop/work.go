@@ -55,6 +55,7 @@ func work(ctx context.Context, o options) error {
 		bridge.Target(handlers.Target{Name: "mail", Handler: w.noting("mail", w.post), Policy: policy(handlers.ModeLease)}),
 		bridge.Subscribe(handlers.Subscription{
 			Name: "audit", Events: []string{"order.placed"}, Handler: w.noting("audit", w.inTx("audit")), Policy: policy(handlers.ModeTx),
+			From: handlers.FromAll,
 		}),
 		bridge.Run(ctx))
 }
