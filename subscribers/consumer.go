@@ -55,6 +55,9 @@ func (s *subscription) ensure(ctx context.Context) error {
 	if _, err := s.putRight(ctx, stream, have.Config, to, s.wanted(info), changed); err != nil {
 		return err
 	}
+	if err := s.rescue(ctx, stream, have); err != nil {
+		return err
+	}
 	s.hamper(pauseOf(have))
 	s.at = place{stream: info.Created, floor: have.AckFloor.Stream}
 	return nil

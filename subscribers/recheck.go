@@ -65,7 +65,7 @@ func (s *subscription) lookAgain(ctx context.Context) error {
 		drift = fmt.Errorf("somebody has changed it, perhaps another version of this program: %w", drift)
 	}
 	s.hamper(errors.Join(pauseOf(have), drift))
-	return nil
+	return s.rescue(ctx, stream, have)
 }
 
 // pauseOf says until when an operator has paused the consumer.
