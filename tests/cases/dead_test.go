@@ -150,3 +150,31 @@ func (w *world) owners(t *testing.T) string {
 	}
 	return strings.Join(all, " ")
 }
+
+// A process that consumes is killed while it waits for more, and another one takes its consumer: a hundred jobs are a
+// hundred starts.
+func TestC16_killed_and_started_again(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		var output string
+		for _, name := range []string{"one", "two"} {
+			jobs := make([]schema.Envelope, 50)
+			ready := make([]string, len(jobs))
+			for i := range jobs {
+				jobs[i] = schema.NewJob("a", "do", nil)
+				ready[i] = "handled a " + jobs[i].ID + "\n"
+			}
+			p := w.launch(t, processSpec{Name: name, Lease: lease, Targets: []string{"a"}})
+			w.publish(t, jobs...)
+			p.says(t, ready...)
+			w.settled(t, "a")
+			p.signal(t, os.Kill)
+			output += p.output()
+		}
+		if n := strings.Count(output, "handled a "); n != 100 {
+			t.Errorf("100 jobs were started %d times", n)
+		}
+		if n := len(w.dead(t)); n != 0 {
+			t.Errorf("%d dead letters", n)
+		}
+	})
+}
