@@ -18,6 +18,9 @@ func TestLong(t *testing.T) {
 	if !*long {
 		t.Skip("run it with -long")
 	}
+	if _, err := programs(); err != nil {
+		t.Fatal(err)
+	}
 	tally := newTally()
 	enough := func() bool {
 		now := tally.now()
@@ -86,9 +89,9 @@ func (w *world) round(enough func() bool) {
 	defer background.Wait()
 	defer close(stop)
 	for spell := 0; spell < 3 && !w.t.Failed() && !enough(); spell++ {
-		w.traffic(10*time.Second, w.slots(producer, producer, forwarder, forwarder)...)
+		w.storm(10*time.Second, producer, producer, forwarder, forwarder)
 		w.calm([]role{forwarder}, func() { w.rest(false) })
-		w.traffic(25*time.Second, w.slots(producer, producer, forwarder, forwarder, worker, worker, worker, operator)...)
+		w.storm(25*time.Second, producer, producer, forwarder, forwarder, worker, worker, worker, operator)
 		w.calm([]role{forwarder, worker}, func() {
 			w.rest(true)
 			w.slot(operator, 0, restLimit, nil).live(fate{kind: killedAt, point: "none"}, nil)
@@ -97,13 +100,22 @@ func (w *world) round(enough func() bool) {
 	}
 }
 
-// slots makes slots whose fates are up to chance.
-func (w *world) slots(roles ...role) (all []*slot) {
+// storm is traffic whose fates are up to chance; a server that is a process of its own is killed as well.
+func (w *world) storm(d time.Duration, roles ...role) {
+	var slots []*slot
 	for i, r := range roles {
 		chances := w.chances()
-		all = append(all, w.slot(r, i, 5*time.Second, func() (fate, bool) { return chance(chances, r), true }))
+		slots = append(slots, w.slot(r, i, 5*time.Second, func() (fate, bool) { return chance(chances, r), true }))
 	}
-	return all
+	var server sync.WaitGroup
+	if when := time.Duration(w.rand.Int64N(int64(2 * d))); w.server != nil && when < d {
+		server.Go(func() {
+			time.Sleep(when)
+			w.restartServer()
+		})
+	}
+	w.traffic(d, slots...)
+	server.Wait()
 }
 
 // verifyEvery runs millbridge verify on the living world: it must never find anything wrong.

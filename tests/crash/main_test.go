@@ -26,9 +26,6 @@ var (
 	keep     = flag.String("keep", "", "long: keep the logs of what went wrong in this directory")
 )
 
-// overlayVar names a file for go build -overlay: the suite then tests the program with the faults in it.
-const overlayVar = "MILLBRIDGE_CRASH_OVERLAY"
-
 var built string // directory of the programs
 
 func TestMain(m *testing.M) {
@@ -48,13 +45,9 @@ var programs = sync.OnceValues(func() (map[role]string, error) {
 		return nil, err
 	}
 	built = dir
-	args := []string{"build", "-tags", "killpoints", "-o", dir + "/"}
-	if overlay := os.Getenv(overlayVar); overlay != "" {
-		args = append(args, "-overlay", overlay)
-	}
 	bridge, shop := filepath.Join(dir, "millbridge"), filepath.Join(dir, "shop")
 	return map[role]string{forwarder: bridge, operator: bridge, producer: shop, worker: shop},
-		goCommand(append(args, "./cmd/millbridge", "./tests/crash/shop")...)
+		goCommand("build", "-tags", "killpoints", "-o", dir+"/", "./cmd/millbridge", "./tests/crash/shop")
 })
 
 func goCommand(args ...string) error {
