@@ -49,7 +49,7 @@ func TestLong(t *testing.T) {
 					t.Run(fmt.Sprint(round), func(t *testing.T) {
 						w := map[string]func(*testing.T, uint64) *world{
 							"postgres": func(t *testing.T, seed uint64) *world {
-								return newPostgres(t, tally, settings{1200 * time.Millisecond, 2 * time.Second, 4 * time.Second, 1500, 1000, 5}, seed)
+								return newPostgres(t, tally, settings{1200 * time.Millisecond, 2 * time.Second, 4 * time.Second, 3000, 1500, 4}, seed)
 							},
 							"embedded": func(t *testing.T, seed uint64) *world {
 								return newEmbedded(t, tally, settings{1200 * time.Millisecond, 2 * time.Second, 4 * time.Second, 120, 100, 15}, seed)
@@ -89,9 +89,9 @@ func (w *world) round(enough func() bool) {
 	defer background.Wait()
 	defer close(stop)
 	for spell := 0; spell < 3 && !w.t.Failed() && !enough(); spell++ {
-		w.storm(10*time.Second, producer, producer, forwarder, forwarder)
+		w.storm(20*time.Second, producer, producer, forwarder, forwarder)
 		w.calm([]role{forwarder}, func() { w.rest(false) })
-		w.storm(25*time.Second, producer, producer, forwarder, forwarder, worker, worker, worker, operator)
+		w.storm(40*time.Second, producer, producer, forwarder, forwarder, worker, worker, worker, operator)
 		w.calm([]role{forwarder, worker}, func() {
 			w.rest(true)
 			w.slot(operator, 0, restLimit, nil).live(fate{kind: killedAt, point: "none"}, nil)

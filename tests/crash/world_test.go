@@ -59,6 +59,7 @@ type world struct {
 	mu       sync.Mutex
 	faulty   bool
 	watching bool
+	over     chan struct{} // closed at the end of the traffic
 }
 
 // counted is what has been added to the tally.
@@ -209,6 +210,9 @@ func (w *world) keepLogs() {
 // traffic lets slots live until none has a fate left, or for that long if it is given.
 func (w *world) traffic(d time.Duration, slots ...*slot) {
 	over := make(chan struct{})
+	w.mu.Lock()
+	w.over = over
+	w.mu.Unlock()
 	var living, fated sync.WaitGroup
 	fated.Add(len(slots))
 	for _, s := range slots {
@@ -245,11 +249,12 @@ func (w *world) calm(roles []role, f func()) {
 	}
 }
 
-// died watches, after a forwarder has died, how long the rows that waited then stay in the outbox.
+// died watches, after a forwarder has died, how long the rows that waited then stay in the outbox. When all forwarders are
+// stopped before, there is nothing to tell.
 func (w *world) died(r role) {
 	w.lives.Add(1)
 	w.mu.Lock()
-	busy := w.watching
+	busy, over := w.watching, w.over
 	w.watching = w.watching || r == forwarder
 	w.mu.Unlock()
 	if r != forwarder || busy {
@@ -265,15 +270,19 @@ func (w *world) died(r role) {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		defer cancel()
 		rows, err := w.waiting(ctx)
-		for err == nil && len(rows) > 0 && ctx.Err() == nil {
-			time.Sleep(20 * time.Millisecond)
+		for err == nil && len(rows) > 0 {
+			select {
+			case <-over:
+				return
+			case <-time.After(20 * time.Millisecond):
+			}
 			rows, err = w.stillWaiting(ctx, rows)
 		}
 		if err != nil {
 			w.fault("rows that waited when a forwarder died: %v", err)
-		} else if len(rows) == 0 {
-			w.tally.recover(time.Since(began))
+			return
 		}
+		w.tally.recover(time.Since(began))
 	})
 }
 
