@@ -93,6 +93,10 @@ func (l *look) noLetter(ctx context.Context, d schema.DeadRecord) error {
 			}
 		}
 	}
+	if id, err := schema.ParseUUID(d.MessageID); stream == schema.Events && l.expired(id, err) {
+		l.note("events that %s gave up have expired before they became dead letters: nobody was there to write these in time", d.Handler)
+		return nil
+	}
 	l.find(Finding{
 		Kind: FindNoLetter, Stream: stream, ID: d.MessageID, Handler: d.Handler, Count: 1,
 		Detail: fmt.Sprintf("%s gave it up and it is not among the dead letters", d.Handler),
@@ -129,7 +133,7 @@ func (l *look) keys(ctx context.Context) error {
 		return nil
 	}
 	ttl := l.s.cfg.EventTTL
-	if ttl == 0 {
+	if ttl <= 0 {
 		ttl = 7 * 24 * time.Hour
 	}
 	since := l.start.Add(-ttl * 9 / 10)

@@ -73,7 +73,7 @@ func (l *look) events(ctx context.Context) error {
 				a.InStream++
 			}
 			if text := m.Header.Get("Nats-TTL"); text != "" {
-				if d, err := time.ParseDuration(text); err == nil && (ttl == 0 || d < ttl) {
+				if d, err := time.ParseDuration(text); err == nil && (ttl <= 0 || d < ttl) {
 					ttl = d
 				}
 			}
@@ -100,8 +100,9 @@ func (l *look) events(ctx context.Context) error {
 	for _, f := range order.check(schema.Events) {
 		l.find(f)
 	}
-	l.eventTotal(a, ttl)
-	return l.namedEvents(ctx, c, order, ttl)
+	l.ttl = ttl
+	l.eventTotal(a)
+	return l.namedEvents(ctx, c, order)
 }
 
 // eventOf turns what a scan brings into what a sweep brings.
@@ -117,9 +118,9 @@ func eventOf(msg natsjs.Msg) *stored {
 }
 
 // eventTotal compares the numbers. Once events may have expired, only a surplus can be told.
-func (l *look) eventTotal(a *StreamAccount, ttl time.Duration) {
+func (l *look) eventTotal(a *StreamAccount) {
 	diff := a.Sent - a.InStream - a.Accepted
-	if diff > 0 && ttl > 0 && l.start.After(l.accounts.Created.Add(ttl-ttl/20)) {
+	if diff > 0 && l.ttl > 0 && l.start.After(l.accounts.Created.Add(l.ttl-l.ttl/20)) {
 		a.Expired, diff = diff, 0
 		l.note("events have expired: how many were sent before is known, not which; of those that are missing, only the last ones can be named")
 	}
@@ -129,14 +130,11 @@ func (l *look) eventTotal(a *StreamAccount, ttl time.Duration) {
 }
 
 // namedEvents names events that the cursors have just sent and that are not in the stream, unless they may have expired.
-func (l *look) namedEvents(ctx context.Context, c cut, order *ordering, ttl time.Duration) error {
+func (l *look) namedEvents(ctx context.Context, c cut, order *ordering) error {
 	var ids []string
 	for _, p := range c.cursors {
 		for _, n := range p.Names() {
-			if order.found[n.ID] || n.ID[6]>>4 != 7 {
-				continue
-			}
-			if ttl > 0 && l.start.Sub(timeOf(n.ID)) > ttl-ttl/20 {
+			if order.found[n.ID] || l.expired(n.ID, nil) {
 				continue
 			}
 			ids = append(ids, n.ID.String())
@@ -152,6 +150,11 @@ func (l *look) namedEvents(ctx context.Context, c cut, order *ordering, ttl time
 		l.find(Finding{Kind: FindMissing, Stream: schema.Events, ID: id, Count: 1, explains: true, Detail: "it was sent and is not in the stream"})
 	}
 	return nil
+}
+
+// expired reports whether the event with this id may have expired. An id that does not tell when it was made may have.
+func (l *look) expired(id schema.UUID, err error) bool {
+	return err != nil || id[6]>>4 != 7 || l.ttl > 0 && l.start.Sub(timeOf(id)) > l.ttl-l.ttl/20
 }
 
 // timeOf returns the time in a UUID of version 7.

@@ -23,6 +23,7 @@ type look struct {
 	info   schema.OutboxInfo
 	source string // of our messages
 	start  time.Time
+	ttl    time.Duration // the shortest that events have; 0 if they stay for ever
 
 	consumers  []Consumer
 	accounts   schema.Accounts
