@@ -52,6 +52,16 @@ func Open(ctx context.Context, cfg Config) (*Bridge, error) {
 	if err := cfg.Store.Check(ctx); err != nil {
 		return nil, fmt.Errorf("open bridge: check database: %w", err)
 	}
+	if err := cfg.Store.CheckRights(ctx); err != nil {
+		return nil, fmt.Errorf("open bridge: %w", err)
+	}
+	weak, err := cfg.Store.WeakSettings(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("open bridge: %w", err)
+	}
+	for _, note := range weak {
+		cfg.Logger.WarnContext(ctx, "weak setting", "note", note)
+	}
 	info, err := cfg.Store.Info(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("open bridge: %w", err)
@@ -114,7 +124,7 @@ func (b *Bridge) chain(name string, h handlers.Handler, policy handlers.Policy) 
 	}
 	c := &chain{
 		name: name, handler: h, policy: policy, subjects: b.cfg.Subjects, lease: b.cfg.Lease, inbox: b.cfg.Store,
-		source: schema.SourceOf(b.outbox),
+		source:  schema.SourceOf(b.outbox),
 		letters: deadletters.New(b.js, b.cfg.Subjects, b.cfg.KeepTombstones),
 		slots:   make(chan struct{}, policy.Concurrency), pace: newPace(policy.Rate), log: b.cfg.Logger, firstPause: firstPause,
 	}

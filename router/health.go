@@ -63,6 +63,9 @@ func (b *Bridge) Health(ctx context.Context) Health {
 		}
 		h.Handlers = append(h.Handlers, hh)
 	}
+	for _, err := range b.settings(ctx) {
+		problem("%s", schema.OneLine(err.Error()))
+	}
 	if b.forwarder != nil {
 		if fault := b.forwarder.Fault(); fault != "" {
 			problem("forwarder: %s", fault)
@@ -103,6 +106,20 @@ func (c *chain) health(active *session) HandlerHealth {
 	}
 	hh.Consuming = true
 	return hh
+}
+
+// settings looks again at what was checked at the start, for somebody may have changed it.
+func (b *Bridge) settings(ctx context.Context) (faults []error) {
+	ask := func(what string, question func(ctx context.Context) error) {
+		ctx, cancel := context.WithTimeout(ctx, healthTimeout)
+		defer cancel()
+		if err := question(ctx); err != nil {
+			faults = append(faults, fmt.Errorf("%s: %w", what, err))
+		}
+	}
+	ask("database", b.cfg.Store.Check)
+	ask("streams", func(ctx context.Context) error { return jetstream.CheckStreams(ctx, b.js, b.cfg.Subjects) })
+	return faults
 }
 
 // oldest returns the age of the first message after those that are all handled.

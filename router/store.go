@@ -14,6 +14,10 @@ type Store interface {
 
 	// Check proves that the database is migrated and fit for use.
 	Check(ctx context.Context) error
+	// WeakSettings says what the database's settings cost where they promise less than they could.
+	WeakSettings(ctx context.Context) (notes []string, err error)
+	// CheckRights proves that the database lets a bridge do what it has to.
+	CheckRights(ctx context.Context) error
 	// MaxUnits returns how many units may stay open at the same time and still leave a connection to everything else.
 	MaxUnits() int
 

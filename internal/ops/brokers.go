@@ -25,6 +25,8 @@ type Stream struct {
 	Replicas      int              `json:"replicas"`
 	OldestSeconds float64          `json:"oldest_seconds"` // age of the oldest message; 0 without messages
 	Groups        map[string]int64 `json:"groups"`         // messages by target, by replayed handler or by event name
+
+	fault error // of its settings
 }
 
 // Consumer is the durable consumer of a target, of a subscription or of a handler's replays.
@@ -46,6 +48,7 @@ type Consumer struct {
 	floor     uint64    // everything up to this sequence is acked
 	startSeq  uint64    // the first it takes
 	since     time.Time // when the oldest message that it takes was stored, at the latest
+	fault     string
 }
 
 // Unserved is a group of messages that no consumer takes.
@@ -85,6 +88,7 @@ func (s *Service) stream(ctx context.Context, role string) (Stream, error) {
 		return st, err
 	}
 	info := handle.CachedInfo()
+	st.fault = jetstream.CheckStream(info.Config, s.cfg.Subjects, s.js.Conn().MaxPayload())
 	st.Bytes, st.Replicas, st.Messages = info.State.Bytes, info.Config.Replicas, info.State.Msgs
 	if role == "dead" { // one subject a letter: too many to list
 		return st, nil
@@ -181,6 +185,7 @@ func (s *Service) consumer(role schema.Stream, info *natsjs.ConsumerInfo) Consum
 			c.Handlers = append(c.Handlers, g)
 		}
 	}
+	c.fault = faultOf(info)
 	c.LastActive = info.Created
 	for _, last := range []*time.Time{info.Delivered.Last, info.AckFloor.Last} {
 		if last != nil && last.After(c.LastActive) {
@@ -188,6 +193,32 @@ func (s *Service) consumer(role schema.Stream, info *natsjs.ConsumerInfo) Consum
 		}
 	}
 	return c
+}
+
+// faultOf names the settings with which a consumer loses messages or hands none out.
+func faultOf(info *natsjs.ConsumerInfo) string {
+	c := info.Config
+	var faults []string
+	if c.AckPolicy != natsjs.AckExplicitPolicy {
+		faults = append(faults, fmt.Sprintf("its ack policy is %v, want explicit", c.AckPolicy))
+	}
+	if c.MaxDeliver > 0 {
+		faults = append(faults, fmt.Sprintf("its max deliver is %d, want -1: after so many tries nobody gets a message", c.MaxDeliver))
+	}
+	if c.InactiveThreshold > 0 {
+		faults = append(faults, fmt.Sprintf("it vanishes when it is idle for %v", c.InactiveThreshold))
+	}
+	if c.HeadersOnly {
+		faults = append(faults, "it hands out headers only")
+	}
+	if info.Paused {
+		until := "it is paused"
+		if c.PauseUntil != nil {
+			until += " until " + c.PauseUntil.UTC().Format(time.RFC3339)
+		}
+		faults = append(faults, until)
+	}
+	return strings.Join(faults, "; ")
 }
 
 // serves reports whether the consumer takes messages of this target or handler.

@@ -24,6 +24,7 @@ func (s *Service) judge(st *Status, now time.Time) {
 	reason := func(format string, args ...any) { st.Reasons = append(st.Reasons, fmt.Sprintf(format, args...)) }
 	note := func(format string, args ...any) { st.Notes = append(st.Notes, fmt.Sprintf(format, args...)) }
 
+	st.Notes = append(st.Notes, st.Database.weak...)
 	if st.Database.Outbox != "" && !st.Database.Bound {
 		reason("this database is a copy or was restored elsewhere: nothing is forwarded until `millbridge repair` is run")
 	}
@@ -53,6 +54,9 @@ func (s *Service) judge(st *Status, now time.Time) {
 		}
 	}
 	for _, c := range st.Consumers {
+		if c.fault != "" {
+			reason("consumer %s of stream %s: %s", c.Name, c.Stream, c.fault)
+		}
 		left, patience := c.Waiting, quiet
 		if c.InFlight > 0 {
 			left, patience = left+uint64(c.InFlight), busy
@@ -81,7 +85,15 @@ func (s *Service) judgeStream(st *Status, stream Stream, waiting map[schema.Stre
 		reason("stream %s is missing: messages of %s have nowhere to go, rows waiting in the outbox: %d", stream.Name, subjects, waiting[schema.Stream(stream.Role)])
 		return
 	}
-	if stream.Replicas < 3 && !s.cfg.Durable {
+	if stream.fault != nil {
+		reason("%v", stream.fault)
+	}
+	switch {
+	case stream.Replicas >= 3 || s.cfg.Durable:
+	case stream.Replicas <= 1:
+		st.Notes = append(st.Notes, fmt.Sprintf("stream %s has %d of 3 copies: the loss of a server's disk loses messages, "+
+			"and so does its power failure unless it has sync_interval: always", stream.Name, stream.Replicas))
+	default:
 		st.Notes = append(st.Notes, fmt.Sprintf("stream %s has %d of 3 copies: the loss of a server's disk loses messages", stream.Name, stream.Replicas))
 	}
 }

@@ -17,6 +17,7 @@ import (
 type Store interface {
 	SchemaVersion(ctx context.Context) (have, want int, err error)
 	Check(ctx context.Context) error
+	WeakSettings(ctx context.Context) (notes []string, err error)
 	Info(ctx context.Context) (schema.OutboxInfo, error)
 	Shards(ctx context.Context, stream schema.Stream) ([]schema.Shard, error)
 	Backlogs(ctx context.Context) ([]schema.Backlog, error)

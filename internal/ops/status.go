@@ -38,6 +38,8 @@ type Database struct {
 	Outbox        string `json:"outbox"`
 	Bound         bool   `json:"bound"` // false after a copy or a restore elsewhere
 	MaxPayload    int    `json:"max_payload"`
+
+	weak []string
 }
 
 // NATS is the broker's part of a [Status].
@@ -125,6 +127,9 @@ func (s *Service) database(ctx context.Context, d *Database) error {
 	if err := s.store.Check(ctx); errors.Is(err, schema.ErrNotMigrated) {
 		return fmt.Errorf("%w; run `millbridge migrate up`", err)
 	} else if err != nil {
+		return err
+	}
+	if d.weak, err = s.store.WeakSettings(ctx); err != nil {
 		return err
 	}
 	info, err := s.store.Info(ctx)

@@ -283,6 +283,24 @@ func CheckStream(have jetstream.StreamConfig, subjects schema.Subjects, maxPaylo
 	return nil
 }
 
+// CheckStreams looks at the three streams and the cursor guard as [EnsureStreams] does, and changes nothing.
+func CheckStreams(ctx context.Context, js jetstream.JetStream, subjects schema.Subjects) error {
+	var errs []error
+	for _, want := range wantedStreams(StreamsConfig{Subjects: subjects}) {
+		stream, err := js.Stream(ctx, want.Name)
+		if err == nil {
+			err = CheckStream(stream.CachedInfo().Config, subjects, js.Conn().MaxPayload())
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("check stream %s: %w", want.Name, err))
+		}
+	}
+	if len(errs) == 0 {
+		errs = append(errs, checkGuard(ctx, js, subjects))
+	}
+	return errors.Join(errs...)
+}
+
 // covers reports whether one of the subjects matches all that s matches; s ends in ">".
 func covers(subjects []string, s string) bool {
 	want := strings.Split(s, ".")

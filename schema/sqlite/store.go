@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
-	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -136,36 +135,6 @@ func list[T int64 | string](values []T) string {
 		panic(err) // numbers and strings always encode
 	}
 	return string(b)
-}
-
-// Check proves that the database is migrated to exactly this version and that commits of the writing connection reach
-// the disk.
-func (s *Store) Check(ctx context.Context) error {
-	have, want, err := s.SchemaVersion(ctx)
-	switch {
-	case err != nil:
-		return err
-	case have < want:
-		return schema.WithKind(schema.Permanent, fmt.Errorf("%w: it has version %d, this program needs %d", schema.ErrNotMigrated, have, want))
-	case have > want:
-		return schema.WithKind(schema.Permanent, fmt.Errorf("%w: it has version %d, this program knows %d", schema.ErrSchemaTooNew, have, want))
-	}
-	var mode string
-	var level int
-	if err := s.write.QueryRowContext(ctx, "PRAGMA journal_mode").Scan(&mode); err != nil {
-		return wrap("read journal mode", err)
-	}
-	if err := s.write.QueryRowContext(ctx, "PRAGMA synchronous").Scan(&level); err != nil {
-		return wrap("read synchronous", err)
-	}
-	const full = 2
-	switch {
-	case mode != "wal":
-		return schema.WithKind(schema.Permanent, fmt.Errorf("the writing connection has journal_mode=%s, it must be wal", mode))
-	case level < full:
-		return schema.WithKind(schema.Permanent, fmt.Errorf("the writing connection has synchronous=%d, it must be FULL (%d)", level, full))
-	}
-	return nil
 }
 
 // Info returns what the database says about its outbox. An SQLite file is not bound to a place: a copy that forwards to
