@@ -65,7 +65,7 @@ func (r *Repairer) askRecreated(p *Plan, name string) {
 	}
 }
 
-// createStream creates a missing stream with sequences from first on.
+// createStream creates a missing stream with sequences from first on, and no other: each has a first sequence of its own.
 func (r *Repairer) createStream(ctx context.Context, stream schema.Stream, first uint64) error {
 	streams := r.new
 	streams.maxPayload = r.js.Conn().MaxPayload()
@@ -79,7 +79,10 @@ func (r *Repairer) createStream(ctx context.Context, stream schema.Stream, first
 			}
 		}
 	}
-	return EnsureStreams(ctx, r.js, r.new)
+	if stream == schema.Jobs {
+		return ensureGuard(ctx, r.js, r.cfg.Subjects)
+	}
+	return nil
 }
 
 // raise empties a stream so that its next sequence is first.
