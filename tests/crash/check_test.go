@@ -274,6 +274,22 @@ func (w *world) compareAttempts(ctx context.Context, inbox []proof.InboxRow, sto
 	return nil
 }
 
+// replayAll lets an operator replay what was given up, and waits until that is handled too. No letter is left then, also
+// none that an operator before had replayed and not marked.
+func (w *world) replayAll() {
+	w.slot(operator, 0, restLimit, nil).live(fate{kind: killedAt, point: "none"}, nil)
+	w.rest(true)
+	letters, err := proof.Letters(context.Background(), w.js, subjects)
+	if err != nil {
+		w.fault("read the letters: %v", err)
+	}
+	for _, l := range letters {
+		if l.Open {
+			w.fault("%s: the letter of %s is open, and all were replayed", l.Handler, l.ID)
+		}
+	}
+}
+
 // compareCalls returns how often the outside systems were called again; a process that dies can leave no more than what
 // its handlers had in hand.
 func (w *world) compareCalls() (repeats int64) {

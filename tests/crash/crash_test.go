@@ -46,7 +46,7 @@ func TestC37_kill_at_every_step(t *testing.T) {
 	for _, f := range at(killpoint.BeforeReplay, killpoint.AfterReplay, killpoint.AfterTombstone) {
 		w.calm(nil, func() { strict(operator, 1, nil).live(f, nil) })
 	}
-	w.calm([]role{forwarder, forwarder, worker}, func() { w.rest(true) })
+	w.calm([]role{forwarder, worker}, func() { w.replayAll() })
 	got := w.tally.now()
 	t.Log(got.String())
 	for _, name := range killpoint.Names {
@@ -134,8 +134,7 @@ func TestC37_random_kills(t *testing.T) {
 	w.traffic(0, slot(producer, 1), slot(producer, 2), slot(forwarder, 1), slot(forwarder, 2), slot(worker, 1), slot(worker, 2))
 	w.calm([]role{forwarder, worker}, func() {
 		w.rest(true)
-		w.slot(operator, 0, restLimit, nil).live(fate{kind: killedAt, point: "none"}, nil)
-		w.rest(true)
+		w.replayAll()
 	})
 	t.Log(w.tally.now().String())
 }

@@ -94,8 +94,7 @@ func (w *world) round(enough func() bool) {
 		w.storm(40*time.Second, producer, producer, forwarder, forwarder, worker, worker, worker, operator)
 		w.calm([]role{forwarder, worker}, func() {
 			w.rest(true)
-			w.slot(operator, 0, restLimit, nil).live(fate{kind: killedAt, point: "none"}, nil)
-			w.rest(true)
+			w.replayAll()
 		})
 	}
 }

@@ -3,6 +3,7 @@ package proof
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 
 	natsjs "github.com/nats-io/nats.go/jetstream"
@@ -60,9 +61,18 @@ func (b *Book) Check(ctx context.Context, js natsjs.JetStream, subjects schema.S
 	for _, e := range effects {
 		handled[e.ID] = true
 	}
+	inbox, err := b.Inbox(ctx)
+	if err != nil {
+		return r, err
+	}
+	replays := make(map[string]int) // by handler and message
+	for _, row := range inbox {
+		replays[row.Handler+" "+row.MessageID] = row.Replay
+	}
 	dead := make(map[string]bool)
 	for _, l := range letters {
-		if l.Open {
+		// An operator who dies between the two leaves a letter that is replayed, for the next one to find.
+		if n, err := strconv.Atoi(l.Replay); l.Open && (err != nil || replays[l.Handler+" "+l.ID] <= n) {
 			dead[l.ID] = true
 		}
 	}
