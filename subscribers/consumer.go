@@ -228,6 +228,9 @@ func (s *subscription) explain(ctx context.Context, stream jetstream.Stream, err
 	if api.ErrorCode != codeNotUnique && api.ErrorCode != codeNotUnfiltered {
 		return schema.WithKind(schema.Permanent, fmt.Errorf("%w: %w", ErrConsumer, where))
 	}
+	// The time for the attempt may be over; to say who is in the way has a time of its own.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
 	list := stream.ListConsumers(ctx)
 	for other := range list.Info() {
 		filters := filtersOf(other.Config)
@@ -237,6 +240,9 @@ func (s *subscription) explain(ctx context.Context, stream jetstream.Stream, err
 		if mine, theirs, found := anyOverlap(s.spec.Filters, filters); found && other.Name != s.spec.Durable {
 			where = fmt.Errorf("%w: filter %q overlaps with %q of consumer %s", where, mine, theirs, other.Name)
 		}
+	}
+	if err := list.Err(); err != nil {
+		where = fmt.Errorf("%w: one of the filters %q overlaps with that of another consumer, which cannot be named: %w", where, s.spec.Filters, err)
 	}
 	return schema.WithKind(schema.Permanent, fmt.Errorf("%w: %w", ErrConsumer, where))
 }
