@@ -1,6 +1,6 @@
 # Every target is one line around a program or script that also runs without make.
 
-.PHONY: build test cases-long pooler crash fuzz lint bench mutants sabotage demo
+.PHONY: build test cases-long pooler crash faults fuzz lint bench mutants sabotage demo
 
 # The millbridge binary, in bin/.
 build:
@@ -22,6 +22,10 @@ pooler:
 # the outside. It prints its progress. For less: make crash ARGS="-duration 3m -cycles 100 -messages 50000"
 crash:
 	go test ./tests/crash -v -timeout 0 -run 'TestLong|C37' -args -long $(ARGS)
+
+# PostgreSQL, NATS and the network to them fail in every way, often and for long, and their disks are full: needs root.
+faults:
+	go run ./internal/testrun ./tests/...down -v -timeout 120m -args -root -long $(ARGS)
 
 # Every decoder of bytes from outside, 30 seconds each. For longer: make fuzz ARGS=10m
 fuzz:
