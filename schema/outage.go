@@ -15,6 +15,7 @@ var (
 	ErrNoSpace     error = &outage{"the disk of the database is full"}
 	ErrNoConns     error = &outage{"all connections to the database are in use"}
 	ErrIO          error = &outage{"the disk of the database fails"}
+	ErrBusy        error = &outage{"somebody else holds the database for too long"} // SQLite's only writer
 )
 
 type outage struct{ text string }

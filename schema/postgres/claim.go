@@ -49,7 +49,8 @@ const sqlClaim = `
 const sqlMayRun = `i.body_hash IN ('', excluded.body_hash)
 	   AND (i.replay < excluded.replay OR i.replay = excluded.replay AND i.state = 'running')
 	   AND NOT (i.state = 'running' AND coalesce(i.owner <> $7::text AND i.lease_until > clock_timestamp(), false))
-	   AND NOT (i.state = 'running' AND coalesce(i.next_try > clock_timestamp(), false))`
+	   AND NOT (i.state = 'running' AND coalesce(i.next_try > clock_timestamp(), false)
+	            AND i.updated_at <= clock_timestamp()) -- else the clock has gone back since: what was to be waited for is over`
 
 func claim(ctx context.Context, to batchSender, run schema.Run, state schema.InboxState) (schema.ClaimResult, error) {
 	hash := run.Key.Hash()

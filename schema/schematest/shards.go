@@ -59,6 +59,42 @@ func testShards[Tx any](t *testing.T, open Opener[Tx]) {
 		}
 	})
 
+	t.Run("a ledger that is behind", func(t *testing.T) {
+		s := start(t, open)
+		r := ref(schema.Events, 0)
+		s.acquire(r, "me")
+		for i := range 20 { // in all shards
+			s.publish(schema.NewEvent("x", i))
+		}
+		row := s.waiting(schema.Events)[0]
+		r = s.shardOf(row)
+		s.acquire(r, "me")
+		_, err := s.Store.Remove(s.ctx, schema.RemoveParams{ShardRef: r, Owner: "me", Batch: 3, Total: 9})
+		s.must(err)
+		reader := s.Reader(r, s.shards(schema.Events))
+		for _, known := range []int64{0, 2, 3} {
+			if rows, err := reader.Read(s.ctx, schema.ReadParams{Removed: known}); err != nil || len(rows) == 0 {
+				t.Errorf("who knows of batch %d reads %d rows, %v", known, len(rows), err)
+			}
+		}
+		// The owner knows that batch 4 was removed: the database has lost that, and its rows have come back.
+		rows, err := reader.Read(s.ctx, schema.ReadParams{Removed: 4})
+		s.wants(err, schema.ErrRecovered)
+		if len(rows) > 0 {
+			t.Errorf("%d rows are handed out that may have been sent", len(rows))
+		}
+		_, err = s.Store.Remove(s.ctx, schema.RemoveParams{ShardRef: r, Owner: "me", Batch: 5, Total: 10, Removed: 4, Names: []schema.RowName{row.Name()}})
+		s.wants(err, schema.ErrRecovered)
+		shards, err := s.Store.Shards(s.ctx, schema.Events)
+		s.must(err)
+		if got := shards[r.Shard].Batch; got != 3 {
+			t.Errorf("the ledger says batch %d, want 3", got)
+		}
+		if _, err = s.Store.Remove(s.ctx, schema.RemoveParams{ShardRef: r, Owner: "me", Batch: 5, Total: 10, Removed: 3}); err != nil {
+			t.Error(err)
+		}
+	})
+
 	t.Run("an unknown shard", func(t *testing.T) {
 		s := start(t, open)
 		for _, r := range []schema.ShardRef{ref(schema.Jobs, 99), {Stream: schema.Jobs, Generation: 2}, {Stream: "x", Generation: 1}} {

@@ -129,7 +129,7 @@ func (r record) otherMessage(run schema.Run) bool {
 // busy reports whether a lease that has not ended belongs to another run, or the next attempt is not due yet: the broker
 // hands a message out before that when it has not heard of the wait.
 func (r record) busy(owner string, now int64) bool {
-	return r.LeaseOwner != "" && r.LeaseOwner != owner && r.leaseUntil > now || nanos(r.NextTry) > now
+	return r.LeaseOwner != "" && r.LeaseOwner != owner && r.leaseUntil > now || nanos(r.NextTry) > now && nanos(r.UpdatedAt) <= now // else the clock has gone back since: what was to be waited for is over
 }
 
 // wait is how long a busy key stays so.

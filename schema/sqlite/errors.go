@@ -35,7 +35,7 @@ func wrap(what string, err error) error {
 		return nil
 	}
 	if isBusy(err) && !errors.Is(err, schema.ErrRetryTransaction) {
-		return schema.WithKind(schema.Temporary, fmt.Errorf("%s: %w: %w", what, schema.ErrRetryTransaction, err))
+		return schema.WithKind(schema.Temporary, fmt.Errorf("%s: %w: %w: %w", what, schema.ErrBusy, schema.ErrRetryTransaction, err))
 	}
 	if outage := outageOf(err); outage != nil {
 		return schema.WithKind(schema.Temporary, fmt.Errorf("%s: %w: %w", what, outage, err))
@@ -63,6 +63,14 @@ func outageOf(err error) error {
 		return schema.ErrUnreachable
 	}
 	return nil
+}
+
+// blame marks the error with which the work in a transaction has ended if the database is to blame for it.
+func blame(err error) error {
+	if outage := outageOf(err); outage != nil {
+		return fmt.Errorf("%w: %w", outage, err)
+	}
+	return err
 }
 
 // isMissing reports whether err says that a table or column of ours is not there. SQLite has no code for that.

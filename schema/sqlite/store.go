@@ -82,7 +82,7 @@ func (s *Store) InTx(ctx context.Context, f func(tx *sql.Tx) error) error {
 	}
 	defer tx.Rollback() //nolint:errcheck // after a commit there is nothing to roll back
 	if err := f(tx); err != nil {
-		return err
+		return blame(err)
 	}
 	return wrap("commit transaction", tx.Commit())
 }

@@ -18,7 +18,7 @@ func (s *Store) Unit(ctx context.Context, f func(schema.Unit) error) error {
 	u.begin = sync.OnceValues(func() (*sql.Tx, error) { return u.start(ctx) })
 	defer u.end()
 	if err := f(u); err != nil {
-		return err
+		return blame(err)
 	}
 	return u.commit()
 }
