@@ -68,7 +68,7 @@ type world struct {
 	stop      func()
 	producers sync.WaitGroup
 	failed    atomic.Int64 // publishing transactions
-	probes    atomic.Int64
+	again     atomic.Int64 // messages that were handled at their second attempt
 
 	mu     sync.Mutex
 	leased []proof.Effect // of the handler in lease mode, whose system does not take part in transactions
@@ -121,6 +121,19 @@ func (w *world) start(st store, leases bool, repair *jetstream.Repairer, edits .
 			w.saw(env.ID)
 			return nil
 		})}),
+		w.bridge.Target(handlers.Target{
+			Name: "again", Policy: handlers.Policy{Mode: handlers.ModeTx, Retry: schema.RetryPolicy{MaxAttempts: 3, Base: 300 * time.Millisecond, Factor: 1}},
+			Handler: handlers.HandlerFunc(func(ctx context.Context, env schema.Envelope) error {
+				if handlers.Attempt(ctx) == 1 {
+					return errors.New("not at the first attempt")
+				}
+				if err := w.effect(ctx, "again", env.IdempotencyKey(), env.ID); err != nil {
+					return err
+				}
+				w.again.Add(1)
+				return nil
+			}),
+		}),
 		w.bridge.Subscribe(handlers.Subscription{Name: "sub", Events: []string{"happened"}, Handler: handle("sub"), Policy: inTx}),
 	)
 	if err != nil {
@@ -298,7 +311,7 @@ func (w *world) settled(limit time.Duration) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, handler := range []string{"tx", "sub", "lease"} {
+	for _, handler := range []string{"tx", "sub", "lease", "again"} {
 		if doubled, _ := proof.EffectsOnce(effects, handler, nil); len(doubled) > 0 {
 			t.Errorf("%s had %d effects more than once: %v", handler, len(doubled), doubled[:min(len(doubled), 5)])
 		}

@@ -155,3 +155,11 @@ func (s *Server) holdsMemory() bool {
 	}
 	return false
 }
+
+// Own gives a file or directory to the server's user.
+func (s *Server) Own(name string) error {
+	if s.as == nil {
+		return nil
+	}
+	return os.Chown(name, int(s.as.Uid), int(s.as.Gid))
+}
