@@ -46,7 +46,10 @@ func TestC37_kill_at_every_step(t *testing.T) {
 	for _, f := range at(killpoint.BeforeReplay, killpoint.AfterReplay, killpoint.AfterTombstone) {
 		w.calm(nil, func() { strict(operator, 1, nil).live(f, nil) })
 	}
-	w.calm([]role{forwarder, worker}, func() { w.replayAll() })
+	w.calm([]role{forwarder, worker}, func() {
+		w.rest(true)
+		w.replayAll()
+	})
 	got := w.tally.now()
 	t.Log(got.String())
 	for _, name := range killpoint.Names {
