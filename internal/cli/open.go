@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"time"
 
@@ -125,6 +126,7 @@ func (a *app) openServers(ctx context.Context, o *opened, n need) error {
 	if c.Database.MaxConnections > 0 {
 		poolConfig.MaxConns = int32(c.Database.MaxConnections)
 	}
+	boundWaits(poolConfig)
 	pool, err := pgxpool.NewWithConfig(ctx, poolConfig)
 	if err != nil {
 		return fmt.Errorf("open database: %w", err)
@@ -142,6 +144,22 @@ func (a *app) openServers(ctx context.Context, o *opened, n need) error {
 	o.closers = append(o.closers, o.conn.Close)
 	waitConnected(ctx, o.conn)
 	return a.openOps(ctx, o)
+}
+
+// answerWait is how long a server may take to let us in, and an idle connection to show that it still leads somewhere.
+const answerWait = 5 * time.Second
+
+// boundWaits sees to it that a server whose packets are dropped is given up in time: the next of several addresses is
+// tried, and connections that lead nowhere are replaced. What the URL says is left as it is.
+func boundWaits(c *pgxpool.Config) {
+	if c.ConnConfig.ConnectTimeout == 0 {
+		c.ConnConfig.ConnectTimeout = answerWait
+		dialer := &net.Dialer{Timeout: answerWait, KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}}
+		c.ConnConfig.DialFunc = dialer.DialContext
+	}
+	if c.PingTimeout == 0 {
+		c.PingTimeout = answerWait
+	}
 }
 
 func (a *app) openOps(ctx context.Context, o *opened) error {
