@@ -38,6 +38,11 @@ JSON and ends.`,
 				if drain {
 					return a.drain(ctx, o)
 				}
+				stopMetrics, err := o.serveMetrics(ctx)
+				if err != nil {
+					return err
+				}
+				defer stopMetrics()
 				bridge, err := o.openPatiently(ctx)
 				if err != nil {
 					return runError(ctx, err)

@@ -2,8 +2,10 @@ package config
 
 import (
 	"fmt"
+	"net"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/millbridge/millbridge/handlers"
@@ -39,6 +41,9 @@ func (c *Config) check() []error {
 	if c.StopTimeout < 0 {
 		bad("stop_timeout", "must not be negative")
 	}
+	if a := c.Metrics.Listen; a != "" && !isListenAddress(a) {
+		bad("metrics.listen", "%s is not an address to listen on such as 127.0.0.1:9464", quote(a))
+	}
 	if !slices.Contains([]string{"debug", "info", "warn", "error"}, c.Log.Level) {
 		bad("log.level", "%s is none of debug, info, warn and error", quote(c.Log.Level))
 	}
@@ -49,6 +54,15 @@ func (c *Config) check() []error {
 		c.Webhooks[name].check(name, bad)
 	}
 	return l.faults
+}
+
+func isListenAddress(s string) bool {
+	_, port, err := net.SplitHostPort(s)
+	if err != nil {
+		return false
+	}
+	_, err = strconv.ParseUint(port, 10, 16)
+	return err == nil
 }
 
 func (c *Config) checkNATS(bad func(key, format string, args ...any)) {

@@ -22,6 +22,7 @@ type Config struct {
 	Forward     bool     // whether run moves outbox rows to the streams
 	EventsTTL   Duration // how long an event stays in its stream
 	StopTimeout Duration // how long a stop waits for running handlers
+	Metrics     Metrics
 	Log         Log
 	Webhooks    map[string]*Webhook // by name
 
@@ -49,6 +50,11 @@ type NATS struct {
 	CertFile     string
 	KeyFile      string
 	Replicas     int // of the streams; 0 means 3, or 1 on the embedded default
+}
+
+// Metrics says where run tells a monitoring system how it is doing.
+type Metrics struct {
+	Listen string // host:port of GET /metrics; empty for none
 }
 
 // Log says what is logged and how.

@@ -28,6 +28,7 @@ nats:
 forward: false
 events_ttl: 3d
 stop_timeout: 45s
+metrics: {listen: 127.0.0.1:9464}
 log: {level: debug, format: json}
 webhooks:
   crm:
@@ -58,11 +59,11 @@ func TestParse_reads_every_key(t *testing.T) {
 	c := parse(t, full)
 	crm := c.Webhooks["crm"]
 	got := fmt.Sprintln(c.DataDir, c.Prefix, c.Database.URL.Reveal(), c.Database.MaxConnections, len(c.NATS.URLs), c.NATS.URLs[1].Reveal(),
-		c.NATS.User, c.NATS.Password.Reveal(), c.NATS.CAFile, c.NATS.CertFile, c.NATS.KeyFile, c.Replicas(), c.Forward, c.EventsTTL, c.StopTimeout, c.Log,
+		c.NATS.User, c.NATS.Password.Reveal(), c.NATS.CAFile, c.NATS.CertFile, c.NATS.KeyFile, c.Replicas(), c.Forward, c.EventsTTL, c.StopTimeout, c.Metrics.Listen, c.Log,
 		crm.URL.Reveal(), crm.Secrets[0].Reveal(), crm.Retry, crm.Timeout, crm.Concurrency, crm.Rate, crm.Ordered, crm.AllowPrivate,
 		c.Webhooks["audit"].Events, c.WebhookNames())
 	want := "/var/lib/millbridge shop postgres://app:SECRET123@db:5432/shop?sslmode=require 20 2 nats://n2:4222 bridge SECRET123 /ca.pem /c.pem /k.pem " +
-		"3 false 3d 45s {debug json} https://crm.example.com/hooks/SECRET123 whsec_SECRET123SECRET123SECRET123SECRE {5 250ms 3 1m0s 0.1} 5s 2 12.5 true true " +
+		"3 false 3d 45s 127.0.0.1:9464 {debug json} https://crm.example.com/hooks/SECRET123 whsec_SECRET123SECRET123SECRET123SECRE {5 250ms 3 1m0s 0.1} 5s 2 12.5 true true " +
 		"[order.placed invoice.>] [audit crm]"
 	if strings.Join(strings.Fields(got), " ") != want {
 		t.Errorf("got  %s\nwant %s", got, want)
@@ -70,7 +71,7 @@ func TestParse_reads_every_key(t *testing.T) {
 	if c.Embedded() {
 		t.Error("a configuration with both addresses is embedded")
 	}
-	if o := c.Origin("webhooks.crm.timeout"); o != "millbridge.yaml:22" {
+	if o := c.Origin("webhooks.crm.timeout"); o != "millbridge.yaml:23" {
 		t.Errorf("origin of webhooks.crm.timeout = %s", o)
 	}
 }
@@ -133,6 +134,7 @@ func TestParse_checks_values(t *testing.T) {
 		"nats: {tls: {cert_file: a}}":                                   "nats.tls.cert_file: and nats.tls.key_file go together",
 		"nats: {replicas: 2}":                                           "nats.replicas: must be 1, 3 or 5",
 		"events_ttl: 1ms":                                               "events_ttl: must be at least 1s",
+		"metrics: {listen: 9464}":                                       `metrics.listen: "9464" is not an address to listen on`,
 		"log: {level: loud}":                                            `log.level: "loud" is none of`,
 		"webhooks: {crm: {timeout: 1s}}":                                "default: webhooks.crm.url: is missing",
 		"webhooks: {Crm: {url: 'http://h'}}":                            `"Crm" is not a name`,
@@ -180,7 +182,7 @@ func TestLoad_flag_beats_environment_beats_file_beats_default(t *testing.T) {
 		}
 		return c.Log.Level + " from " + strings.TrimPrefix(c.Origin("log.level"), src.File)
 	}
-	if got := level(); got != "debug from :16" {
+	if got := level(); got != "debug from :17" {
 		t.Error(got)
 	}
 	src.Getenv = env("MILLBRIDGE_LOG_LEVEL", "warn")
@@ -197,7 +199,7 @@ func TestLoad_every_key_from_the_environment(t *testing.T) {
 	t.Parallel()
 	samples := map[string]string{
 		"prefix": "p", "database.url": "postgres://h/d", "database.max_connections": "3", "nats.url": "nats://a, nats://b",
-		"nats.replicas": "1", "forward": "false", "events_ttl": "1d", "stop_timeout": "1s", "log.level": "warn", "log.format": "json",
+		"nats.replicas": "1", "forward": "false", "events_ttl": "1d", "stop_timeout": "1s", "metrics.listen": ":9464", "log.level": "warn", "log.format": "json",
 		"nats.token": "tok", "nats.tls.cert_file": "/c", "nats.tls.key_file": "/k", "webhooks.<name>.url": "http://h",
 		"webhooks.<name>.secrets": "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA,whsec_BBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBB", "webhooks.<name>.events": "e.f,g", "webhooks.<name>.retry.max_attempts": "2",
 		"webhooks.<name>.retry.base": "2s", "webhooks.<name>.retry.factor": "4", "webhooks.<name>.retry.max": "1h",

@@ -34,6 +34,7 @@ func (c *Config) settings() []setting {
 		{"forward", &c.Forward},
 		{"events_ttl", &c.EventsTTL},
 		{"stop_timeout", &c.StopTimeout},
+		{"metrics.listen", &c.Metrics.Listen},
 		{"log.level", &c.Log.Level},
 		{"log.format", &c.Log.Format},
 	}

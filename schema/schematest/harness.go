@@ -44,6 +44,15 @@ type Store[Tx any] interface {
 	Drop(ctx context.Context, tx Tx, key schema.InboxKey, from int) (bool, error)
 	InboxCounts(ctx context.Context) (map[string]map[schema.InboxState]int64, error)
 
+	Keep() time.Duration
+	Settled(ctx context.Context, run schema.Run) error
+	Accounts(ctx context.Context, p schema.AccountsParams) (schema.Accounts, error)
+	Accept(ctx context.Context, stream schema.Stream, n int64) error
+	Unplaced(ctx context.Context, messageIDs []string) ([]string, error)
+	DeadRecords(ctx context.Context, after []byte, limit int) ([]schema.DeadRecord, error)
+	PublishedKeys(ctx context.Context, after []byte, limit int) ([]schema.PublishedKey, error)
+	KnownKeys(ctx context.Context, hashes [][32]byte) (map[[32]byte]bool, error)
+
 	Backlogs(ctx context.Context) ([]schema.Backlog, error)
 	ListOutbox(ctx context.Context, f schema.RowFilter) ([]schema.Row, error)
 	ListScheduled(ctx context.Context, f schema.RowFilter) ([]schema.ScheduledRow, error)
@@ -93,5 +102,6 @@ func Run[Tx any](t *testing.T, open Opener[Tx]) {
 	t.Run("inbox", func(t *testing.T) { testInbox(t, open) })
 	t.Run("inbox model", func(t *testing.T) { testInboxModel(t, open) })
 	t.Run("tend", func(t *testing.T) { testTend(t, open) })
+	t.Run("accounts", func(t *testing.T) { testAccounts(t, open) })
 	t.Run("operators", func(t *testing.T) { testOperators(t, open) })
 }
