@@ -9,9 +9,9 @@ import (
 
 func TestParse(t *testing.T) {
 	t.Parallel()
-	opts, rest := parse([]string{"--require-race", "./router", "-run", "X", "--no-install", "-v"})
-	if !opts.requireRace || !opts.noInstall {
-		t.Errorf("options %+v, want both", opts)
+	opts, rest := parse([]string{"--require-race", "./router", "-run", "X", "--no-install", "--pooled", "-v"})
+	if !opts.requireRace || !opts.noInstall || !opts.pooled {
+		t.Errorf("options %+v, want all", opts)
 	}
 	if want := []string{"./router", "-run", "X", "-v"}; !slices.Equal(rest, want) {
 		t.Errorf("arguments for go test %q, want %q", rest, want)
