@@ -1,0 +1,127 @@
+package router_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/millbridge/millbridge/handlers"
+	"github.com/millbridge/millbridge/internal/testkit"
+	"github.com/millbridge/millbridge/router"
+	"github.com/millbridge/millbridge/schema"
+)
+
+// throwOut ends the session that the handler's transaction is in.
+func throwOut(ctx context.Context) error {
+	tx, err := handlers.Tx[pgx.Tx](ctx)
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, `SELECT pg_terminate_backend(pg_backend_pid())`)
+	return fmt.Errorf("in words of its own: %v", err) // not wrapped
+}
+
+// The database takes back what a handler did in its transaction: the run is made again and costs no attempt.
+func TestOutage_in_a_transaction_costs_no_attempt(t *testing.T) {
+	t.Parallel()
+	b := onPostgres(t)
+	bridge := b.open()
+	var seen calls
+	policy := quick(1)
+	policy.Mode = handlers.ModeTx
+	b.target(bridge, "billing", policy, func(ctx context.Context, env schema.Envelope) error {
+		if seen.add(env) == 1 {
+			return throwOut(ctx)
+		}
+		return nil
+	})
+	b.run(bridge)
+	b.publish(bridge, schema.NewJob("billing", "x", nil))
+	b.eventually(seen.reaches(2))
+	b.awaitNoJobs()
+	b.healthy(bridge)
+	if n := len(b.letters()); n != 0 || seen.count() != 2 {
+		t.Errorf("%d letters, %d calls", n, seen.count())
+	}
+	if n := b.count(`SELECT count(*) FROM millbridge.inbox WHERE attempts > 0 OR last_error <> ''`); n != 0 {
+		t.Error("an attempt was used up")
+	}
+}
+
+// A handler that brings the database down each time is given up in the end.
+func TestOutage_that_the_handler_makes_comes_to_an_end(t *testing.T) {
+	t.Parallel()
+	b := onPostgres(t)
+	bridge := b.open()
+	var seen calls
+	policy := quick(2)
+	policy.Mode, policy.MaxCrashes = handlers.ModeTx, 3
+	b.target(bridge, "billing", policy, func(ctx context.Context, env schema.Envelope) error {
+		seen.add(env)
+		return throwOut(ctx)
+	})
+	b.run(bridge)
+	b.publish(bridge, schema.NewJob("billing", "x", nil))
+	b.eventually(func() error {
+		if n := len(b.letters()); n != 1 {
+			return fmt.Errorf("%d letters", n)
+		}
+		return nil
+	})
+	letters := b.letters()
+	if letters[0].Cause != schema.CauseExhausted || letters[0].Attempts != 2 || seen.count() != 6 {
+		t.Errorf("letters %+v, %d calls", letters, seen.count())
+	}
+}
+
+// awayStore answers nothing about runs that it let start.
+type awayStore struct{ brokenStore }
+
+func (s *awayStore) Done(ctx context.Context, run schema.Run) error {
+	if s.err() != nil {
+		return schema.ErrUnreachable
+	}
+	return s.testStore.Done(ctx, run)
+}
+
+func (s *awayStore) Extend(ctx context.Context, owners []string, lease time.Duration) ([]string, error) {
+	if s.err() != nil {
+		return nil, schema.ErrUnreachable
+	}
+	return s.testStore.Extend(ctx, owners, lease)
+}
+
+// The database is away for longer than the lease when a handler has finished: as nobody has taken over, it counts.
+func TestOutage_longer_than_the_lease(t *testing.T) {
+	onBoth(t, func(t *testing.T, b *bench) {
+		store := &awayStore{brokenStore{testStore: b.store}}
+		b.store = store
+		const lease = 500 * time.Millisecond
+		bridge := b.open(func(c *router.Config) { c.Lease = lease })
+		var seen calls
+		b.target(bridge, "billing", quick(3), func(_ context.Context, env schema.Envelope) error {
+			seen.add(env)
+			store.set(true)
+			return nil
+		})
+		b.run(bridge)
+		b.publish(bridge, schema.NewJob("billing", "x", nil))
+		b.eventually(seen.reaches(1))
+		began := time.Now()
+		testkit.Eventually(t, patience, func() error {
+			if d := time.Since(began); d < 4*lease {
+				return fmt.Errorf("%v is not long", d)
+			}
+			return nil
+		})
+		store.set(false)
+		b.awaitNoJobs()
+		b.healthy(bridge)
+		if seen.count() != 1 {
+			t.Errorf("%d calls", seen.count())
+		}
+	})
+}
