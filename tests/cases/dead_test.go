@@ -93,8 +93,8 @@ func TestC32_stopped_process(t *testing.T) {
 		w.shipped(t, 100, time.Minute)
 		two := w.launch(t, processSpec{Name: "two", Lease: lease})
 		two.says(t, "state=standby")
-		if w.pg == nil { // a process in the middle of a transaction of SQLite would keep everybody from writing
-			one.signal(t, syscall.SIGSTOP)
+		if w.pg == nil {
+			w.standstill(t, one)
 			w.flow(t, 100, 200)
 			<-time.After(pause)
 			if rows, err := w.rows(); err != nil || len(rows) != 100 {
@@ -103,7 +103,7 @@ func TestC32_stopped_process(t *testing.T) {
 			w.nats.Restart()
 			one.signal(t, syscall.SIGCONT)
 			w.shipped(t, 200, 20*time.Second)
-			one.signal(t, syscall.SIGSTOP)
+			w.standstill(t, one)
 			w.flow(t, 200, 300)
 			one.signal(t, os.Kill)
 			w.shipped(t, 300, 20*time.Second)
@@ -132,6 +132,19 @@ func TestC32_stopped_process(t *testing.T) {
 			t.Errorf("the shards belong to %s, belonged to %s", now, owners)
 		}
 		w.inOrder(t, 2_100)
+	})
+}
+
+// standstill stops p between its transactions: in the middle of one of SQLite it would keep everybody from writing.
+func (w *world) standstill(t *testing.T, p *process) {
+	t.Helper()
+	testkit.Eventually(t, time.Minute, func() error {
+		p.signal(t, syscall.SIGSTOP)
+		err := w.inTx(func(u unit) error { return u.order("beside") })
+		if err != nil {
+			p.signal(t, syscall.SIGCONT)
+		}
+		return err
 	})
 }
 
