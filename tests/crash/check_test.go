@@ -19,7 +19,7 @@ import (
 )
 
 // restLimit is for a machine that has a lot else to do.
-const restLimit = 3 * time.Minute
+const restLimit = 8 * time.Minute
 
 // rest waits until nothing moves any more and compares everything. With handled, all jobs must have come to their end.
 func (w *world) rest(handled bool) {

@@ -160,7 +160,7 @@ func (s *slot) wakeLater(p *process) {
 func (s *slot) stop(p *process) {
 	p.signal(syscall.SIGTERM)
 	gone := false
-	for limit := time.Now().Add(60 * time.Second); !gone && time.Now().Before(limit); {
+	for limit := time.Now().Add(2 * time.Minute); !gone && time.Now().Before(limit); {
 		p.signal(syscall.SIGCONT) // it may have stopped itself, or do so on its way out
 		gone = p.endsWithin(100 * time.Millisecond)
 	}

@@ -267,7 +267,7 @@ func (w *world) died(r role) {
 			w.mu.Unlock()
 		}()
 		began := time.Now()
-		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 		defer cancel()
 		rows, err := w.waiting(ctx)
 		for err == nil && len(rows) > 0 {
