@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 )
@@ -75,10 +76,47 @@ func (h *horizon) add(identity string, o observation, err error) {
 	if err != nil || identity != h.identity {
 		return
 	}
-	if len(h.pending) == maxPending { // a long transaction holds all back; when it ends the newest gains most
-		h.pending = h.pending[:maxPending-1]
+	if len(h.pending) == maxPending { // a long transaction holds all back; the oldest and the newest gain most
+		h.pending = slices.Delete(h.pending, maxPending/2, maxPending/2+1)
 	}
 	h.pending = append(h.pending, o)
+}
+
+// waiting returns the observations that wait for transactions to end, oldest first.
+func (h *horizon) waiting(identity string) []observation {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.identity != identity {
+		return nil
+	}
+	return slices.Clone(h.pending)
+}
+
+// A rest is a place beside the floor: a read found nothing up to seq, and whoever can still commit a number up to there
+// has a transaction id below xid and was open in that read's snapshot. As long as the same ones are open, there is
+// nothing to find. Without it a transaction that stays open for hours would make each read walk over all that was sent
+// meanwhile.
+type rest struct {
+	seq, xid int64
+	open     []int64 // transactions below xid, in ascending order
+}
+
+// restAt returns the rest for what a read has shown: nothing is left up to bound, the observations were made before it,
+// and open are the transactions in progress in its snapshot. Only what came to stay counts: those that were open at the
+// oldest observation.
+func restAt(made []observation, open []int64, bound int64) (at rest) {
+	below := func(xid int64) []int64 {
+		n, _ := slices.BinarySearch(open, xid)
+		return open[:n:n]
+	}
+	for _, o := range made {
+		stay := below(o.xid)
+		if at.xid != 0 && len(stay) > len(at.open) {
+			break
+		}
+		at = rest{seq: min(o.seq, bound), xid: o.xid, open: stay}
+	}
+	return at
 }
 
 // sqlLastSeq is the last number that was drawn; a sequence that was not used yet says what the first will be.

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 )
@@ -70,5 +71,31 @@ func TestHorizon_long_transaction(t *testing.T) {
 	}
 	if got := h.rise("a", 5000); got != 1000 {
 		t.Errorf("bound %d, want the newest", got)
+	}
+}
+
+// A rest is only as far as what came to stay is known, and below what is still to be sent.
+func TestRest(t *testing.T) {
+	t.Parallel()
+	made := []observation{{seq: 10, xid: 100}, {seq: 20, xid: 110}, {seq: 30, xid: 120}}
+	for name, c := range map[string]struct {
+		open  []int64
+		bound int64
+		want  rest
+	}{
+		"nobody":                            {[]int64{}, 1000, rest{seq: 30, xid: 120, open: []int64{}}},
+		"one that stays":                    {[]int64{50}, 1000, rest{seq: 30, xid: 120, open: []int64{50}}},
+		"one that came later":               {[]int64{50, 105}, 1000, rest{seq: 10, xid: 100, open: []int64{50}}},
+		"one that came after all":           {[]int64{50, 120, 130}, 1000, rest{seq: 30, xid: 120, open: []int64{50}}},
+		"two that stay, a row in flight":    {[]int64{50, 60}, 25, rest{seq: 25, xid: 120, open: []int64{50, 60}}},
+		"one between the last observations": {[]int64{50, 115}, 1000, rest{seq: 20, xid: 110, open: []int64{50}}},
+	} {
+		got := restAt(made, c.open, c.bound)
+		if got.seq != c.want.seq || got.xid != c.want.xid || !slices.Equal(got.open, c.want.open) {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+	if got := restAt(nil, []int64{5}, 7); got.seq != 0 || got.xid != 0 || got.open != nil {
+		t.Errorf("without observations: %+v", got)
 	}
 }

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/millbridge/millbridge/schema"
@@ -16,6 +17,7 @@ type Reader struct {
 	from, to int // slots
 	identity string
 	floor    int64
+	rest     rest
 }
 
 // NewReader returns a reader of one of so many shards. It does no I/O.
@@ -32,13 +34,13 @@ func firstSlot(shard, shards int) int { return (shard<<16 + shards - 1) / shards
 
 // Reset makes the next read start from the beginning of the table. Call it when another owner may have worked on the
 // shard.
-func (r *Reader) Reset() { r.floor = 0 }
+func (r *Reader) Reset() { r.floor, r.rest = 0, rest{} }
 
 // Read returns rows that are safe to send, by sequence: they are committed and their commits are on disk. Rows whose
 // ordering key has a parked row are left out.
 //
 // Rows at or below the floor are not looked at. The floor never passes a row that is still there or that can still be
-// committed; see [horizon].
+// committed; see [horizon]. Nor are rows up to the rest, while nobody who could commit one has ended; see [rest].
 func (r *Reader) Read(ctx context.Context, p schema.ReadParams) ([]schema.Row, error) {
 	if p.MaxRows <= 0 {
 		p.MaxRows = schema.MaxBatchRows
@@ -47,6 +49,7 @@ func (r *Reader) Read(ctx context.Context, p schema.ReadParams) ([]schema.Row, e
 		p.MaxBytes = schema.MaxBatchBytes
 	}
 	for {
+		made := r.s.horizon.waiting(r.identity)
 		a, err := r.s.readRows(ctx, r, p)
 		if err != nil {
 			return nil, r.s.failed("read outbox", err)
@@ -62,13 +65,13 @@ func (r *Reader) Read(ctx context.Context, p schema.ReadParams) ([]schema.Row, e
 		}
 		if a.identity != r.identity {
 			again := r.floor > 0
-			r.identity, r.floor = a.identity, 0
+			r.identity, r.floor, r.rest, made = a.identity, 0, rest{}, nil
 			if again { // the floor was about numbers that may have come back
 				r.s.log.InfoContext(ctx, "database has restarted or recovered, outbox is read from its start", "stream", r.stream, "first_slot", r.from)
 				continue
 			}
 		}
-		r.raise(a, p)
+		r.raise(a, p, made)
 		if r.s.horizon.due(a.lastSeq, time.Now()) {
 			if err := r.s.observe(ctx); err != nil {
 				return nil, err
@@ -87,15 +90,18 @@ func (r *Reader) Read(ctx context.Context, p schema.ReadParams) ([]schema.Row, e
 	}
 }
 
-func (r *Reader) raise(a answer, p schema.ReadParams) {
-	bound := r.s.horizon.rise(a.identity, a.xmin)
+func (r *Reader) raise(a answer, p schema.ReadParams, made []observation) {
+	reached, bound := r.s.horizon.rise(a.identity, a.xmin), int64(math.MaxInt64)
 	for _, seq := range p.Exclude {
 		bound = min(bound, seq-1)
 	}
 	if len(a.rows) > 0 {
 		bound = min(bound, a.rows[0].Seq-1)
 	}
-	r.floor = max(r.floor, bound)
+	r.floor = max(r.floor, min(reached, bound))
+	if now := restAt(made, a.open, bound); !a.rested || now.seq > r.rest.seq {
+		r.rest = now
+	}
 }
 
 // An answer is what one read statement says.
@@ -104,6 +110,8 @@ type answer struct {
 	ledger   int64 // of the shard
 	lastSeq  int64 // of the sequence
 	xmin     int64 // no transaction below is in progress
+	open     []int64
+	rested   bool  // the read began at the rest, not at the floor
 	written  int64 // the log's end, as bytes from its beginning
 	flushed  int64
 	rows     []schema.Row
@@ -122,12 +130,15 @@ const sqlRead = `
 		                9223372036854775807) AS ledger,
 		       ` + sqlLastSeq + ` AS last_seq,
 		       pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS xmin,
+		       ARRAY(SELECT x::text::bigint FROM pg_snapshot_xip(pg_current_snapshot()) AS x ORDER BY 1) AS open,
 		       (pg_current_wal_flush_lsn() - '0/0'::pg_lsn)::bigint AS flushed,
 		       (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint AS written
+	), place AS MATERIALIZED (
+		SELECT $12::bigint[] = ARRAY(SELECT x FROM at, unnest(at.open) AS x WHERE x < $11::bigint ORDER BY 1) AS rested
 	), page AS (
 		SELECT o.*, octet_length(o.header) + octet_length(o.payload) AS size
 		  FROM millbridge.outbox AS o
-		 WHERE o.stream = $1::text AND o.seq > $2::bigint AND o.slot BETWEEN $3::integer AND $4::integer
+		 WHERE o.stream = $1::text AND o.seq > (SELECT CASE WHEN rested THEN greatest($10::bigint, $2::bigint) ELSE $2::bigint END FROM place) AND o.slot BETWEEN $3::integer AND $4::integer
 		   AND o.seq NOT IN (SELECT unnest($5::bigint[]))
 		   AND (o.order_lock IS NULL OR NOT EXISTS (SELECT FROM millbridge.parked AS p WHERE p.order_lock = o.order_lock AND p.seq < o.seq))
 		 ORDER BY o.seq
@@ -135,8 +146,8 @@ const sqlRead = `
 	), sized AS (
 		SELECT page.*, sum(size) OVER (ORDER BY seq, id ROWS UNBOUNDED PRECEDING) AS total FROM page
 	)
-	SELECT at.*, r.seq, r.id, r.slot, r.subject, r.order_lock, r.header, r.payload, r.created_at
-	  FROM at LEFT JOIN sized AS r ON r.total <= $7::bigint OR r.total = r.size
+	SELECT at.*, place.rested, r.seq, r.id, r.slot, r.subject, r.order_lock, r.header, r.payload, r.created_at
+	  FROM at CROSS JOIN place LEFT JOIN sized AS r ON r.total <= $7::bigint OR r.total = r.size
 	 ORDER BY r.seq, r.id`
 
 func (s *Store) readRows(ctx context.Context, r *Reader, p schema.ReadParams) (answer, error) {
@@ -145,9 +156,13 @@ func (s *Store) readRows(ctx context.Context, r *Reader, p schema.ReadParams) (a
 	if exclude == nil {
 		exclude = []int64{} // NULL would exclude all
 	}
+	stay := r.rest.open
+	if stay == nil {
+		stay = []int64{}
+	}
 	err := pgxRunner{s.pool}.run(ctx, byIndex, statement{
 		sql:  sqlRead,
-		args: []any{r.stream, r.floor, r.from, r.to, exclude, p.MaxRows, p.MaxBytes, r.ref.Generation, r.ref.Shard},
+		args: []any{r.stream, r.floor, r.from, r.to, exclude, p.MaxRows, p.MaxBytes, r.ref.Generation, r.ref.Shard, r.rest.seq, r.rest.xid, stay},
 		each: func(rows rowSet) error {
 			var seq, lock *int64
 			var slot *int32
@@ -155,7 +170,11 @@ func (s *Store) readRows(ctx context.Context, r *Reader, p schema.ReadParams) (a
 			var created *time.Time
 			var id *[16]byte
 			row := schema.Row{Stream: schema.Stream(r.stream)}
-			err := rows.Scan(&a.identity, &a.ledger, &a.lastSeq, &a.xmin, &a.flushed, &a.written,
+			var open any // read once
+			if a.open == nil {
+				open = &a.open
+			}
+			err := rows.Scan(&a.identity, &a.ledger, &a.lastSeq, &a.xmin, open, &a.flushed, &a.written, &a.rested,
 				&seq, &id, &slot, &subject, &lock, &row.Header, &row.Payload, &created)
 			if err != nil || seq == nil {
 				return err

@@ -126,7 +126,11 @@ func TestC01_thousand_transactions(t *testing.T) {
 				if _, err := s.Append(t.Context(), tx, []schema.Envelope{job(id)}); err != nil {
 					return err
 				}
-				<-time.After(time.Duration(i*i%97) * time.Millisecond / 2)
+				last := time.Duration(i*i%97) * time.Millisecond / 2
+				if i%100 == 50 {
+					last = time.Second
+				}
+				<-time.After(last)
 				if i%10 == 3 {
 					return errRolledBack
 				}
@@ -256,6 +260,52 @@ func TestReader_old_writer(t *testing.T) {
 	r.rest()
 	commit(t, old)
 	r.wants("old")
+}
+
+// A writer that stays open for long keeps the floor down, but no read walks over all that was sent meanwhile: only when
+// such a writer ends is there anything to find.
+func TestReader_old_writer_costs_nothing(t *testing.T) {
+	t.Parallel()
+	_, pool := setup(t)
+	pool = repool(t, pool, func(c *pgxpool.Config) { c.MaxConns = 1 }) // statistics of one session
+	s := postgres.New(pool, postgres.Options{})
+	other := repool(t, pool, func(c *pgxpool.Config) { c.MaxConns = 3 })
+	first, second := begin(t, other, pgx.ReadCommitted), begin(t, other, pgx.ReadCommitted)
+	publish(t, s, first, job("first"))
+	publish(t, s, second, job("second"))
+	r := newTail(t, s)
+	send := func() {
+		t.Helper()
+		for range 5 {
+			envs := make([]schema.Envelope, 900)
+			for i := range envs {
+				envs[i] = schema.NewJob("crm", "create", nil)
+			}
+			if err := s.InTx(t.Context(), func(tx pgx.Tx) error { _, err := s.Append(t.Context(), tx, envs); return err }); err != nil {
+				t.Fatal(err)
+			}
+			if got := len(r.next()); got != 900 {
+				t.Fatalf("%d rows, want 900", got)
+			}
+			r.forget(pool)
+		}
+		testkit.Eventually(t, time.Minute, func() error { // when short transactions of other tests have ended
+			if n := visited(t, pool, r); n > 50 {
+				return fmt.Errorf("a read with nothing to find visits %d index entries, want few", n)
+			}
+			return nil
+		})
+	}
+	send()
+	commit(t, second)
+	r.wants("second")
+	r.forget(pool)
+	send()
+	if n := visited(t, pool, newTail(t, s)); n < 9000 {
+		t.Errorf("a read from the start visits %d index entries: this test sees nothing", n)
+	}
+	commit(t, first)
+	r.wants("first")
 }
 
 // What a restore or a fail-over may do: numbers come back below what was read before.
