@@ -44,7 +44,6 @@ type soak struct {
 	kills     atomic.Int64
 	looks     atomic.Int64
 	orders    atomic.Int64
-	live      sync.Map // of what each bridge made
 }
 
 // TestVerify_raises_no_false_alarm runs for a few seconds; MILLBRIDGE_STRESS=10m makes it longer.
@@ -64,12 +63,14 @@ func TestVerify_raises_no_false_alarm(t *testing.T) {
 		}
 		group.Go(func() { s.operate(ctx, t) })
 		group.Wait()
+		t.Logf("%d published, %d bridges killed, %d letters replayed or dropped, %d verifications without an alarm",
+			s.published.Load(), s.kills.Load(), s.orders.Load(), s.looks.Load())
 
 		last, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 		calm := make(chan struct{})
 		go func() { defer close(calm); s.bridgeOnce(last, t, time.Hour) }()
 		defer func() { stop(); <-calm }()
-		testkit.Eventually(t, 2*time.Minute, func() error {
+		testkit.Eventually(t, 4*time.Minute, func() error {
 			v, err := s.service().Verify(t.Context(), ops.VerifyOptions{})
 			if err != nil || !v.OK {
 				return fmt.Errorf("%w: %+v", err, v)
@@ -79,8 +80,7 @@ func TestVerify_raises_no_false_alarm(t *testing.T) {
 					return fmt.Errorf("not sent yet: %+v", a)
 				}
 			}
-			t.Logf("%d published, %d bridges killed, %d letters replayed or dropped, %d verifications without an alarm; at the end %+v %+v",
-				s.published.Load(), s.kills.Load(), s.orders.Load(), s.looks.Load(), v.Streams, v.Dead)
+			t.Logf("at the end: %+v %+v", v.Streams, v.Dead)
 			return nil
 		})
 	})
@@ -116,6 +116,10 @@ func pause(ctx context.Context, most time.Duration) {
 // trade publishes jobs and events: with and without keys, some twice, in order, for later.
 func (s *soak) trade(ctx context.Context, t *testing.T) {
 	for i := 0; ctx.Err() == nil; i++ {
+		if list, err := s.store.Backlogs(ctx); err == nil && waiting(list) > 200 {
+			pause(ctx, 100*time.Millisecond) // bridges that die send little on a busy machine
+			continue
+		}
 		var envs []schema.Envelope
 		for n := range rand.IntN(20) + 1 {
 			opts := []schema.Option{schema.WithOrderingKey(fmt.Sprint("order-", rand.IntN(20)))}
@@ -148,12 +152,19 @@ func (s *soak) trade(ctx context.Context, t *testing.T) {
 	}
 }
 
+func waiting(list []schema.Backlog) (n int64) {
+	for _, b := range list {
+		n += b.Rows
+	}
+	return n
+}
+
 var errRolledBack = errors.New("rolled back on purpose")
 
 // bridges lets one bridge after the other live for a while and die.
 func (s *soak) bridges(ctx context.Context, t *testing.T) {
 	for ctx.Err() == nil {
-		s.bridgeOnce(ctx, t, rand.N(3*time.Second))
+		s.bridgeOnce(ctx, t, time.Second+rand.N(4*time.Second))
 		s.kills.Add(1)
 	}
 }

@@ -368,6 +368,26 @@ func TestVerify_notices_a_changed_order(t *testing.T) {
 	})
 }
 
+// TestVerify_counts_a_second_message_of_a_key publishes a key again after publishers have forgotten it: the second message
+// is sent, and acked without being handled.
+func TestVerify_counts_a_second_message_of_a_key(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		crm, _ := w.served(t)
+		crm.repair()
+		w.publish(t, "job", "crm", "x", "--key", "k")
+		w.until(t, "handled", func(v ops.Verification) bool { return handlerOf(v, "crm").Done == 1 })
+		w.exec(t, "DELETE FROM millbridge.keys", "DELETE FROM millbridge_keys")
+		w.publish(t, "job", "crm", "x", "--key", "k")
+		v := w.until(t, "acked", func(v ops.Verification) bool { return streamOf(t, v, schema.Jobs).Settled == 2 })
+		if handlerOf(v, "crm").Done != 1 {
+			t.Errorf("handled twice: %+v", v)
+		}
+		w.exec(t, "DELETE FROM millbridge.keys", "DELETE FROM millbridge_keys")
+		w.publish(t, "job", "crm", "x", "--key", "k", "--content-type", "text/other")
+		w.until(t, "once more", func(v ops.Verification) bool { return streamOf(t, v, schema.Jobs).Settled == 3 })
+	})
+}
+
 // TestVerify_says_what_it_cannot_know counts jobs that are handled without a record, and jobs of others.
 func TestVerify_says_what_it_cannot_know(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
