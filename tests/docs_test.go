@@ -102,7 +102,7 @@ func TestDocs_tests_exist(t *testing.T) {
 		}
 	}
 	named := 0
-	for _, doc := range []string{"docs/guarantees.md", "docs/operations.md", fieldCases} {
+	for _, doc := range []string{"docs/guarantees.md", "docs/operations.md", "docs/reliability.md", fieldCases} {
 		for _, m := range testName.FindAllStringSubmatch(read(t, doc), -1) {
 			named++
 			if !known[m[1]] {
@@ -112,6 +112,22 @@ func TestDocs_tests_exist(t *testing.T) {
 	}
 	if named < 20 {
 		t.Errorf("the documents name only %d tests", named)
+	}
+}
+
+// TestDocs_each_promise_has_a_test keeps the guarantees from promising what no test shows.
+func TestDocs_each_promise_has_a_test(t *testing.T) {
+	t.Parallel()
+	sections := strings.Split(read(t, "docs/guarantees.md"), "\n### ")[1:]
+	for _, s := range sections {
+		title, body, _ := strings.Cut(s, "\n")
+		body, _, _ = strings.Cut(body, "\n## ")
+		if _, tests, ok := strings.Cut(body, "\n- Tests:"); !ok || !testName.MatchString(tests) {
+			t.Errorf("docs/guarantees.md names no test for %q", title)
+		}
+	}
+	if len(sections) < 8 {
+		t.Errorf("docs/guarantees.md has only %d promises", len(sections))
 	}
 }
 
