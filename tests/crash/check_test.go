@@ -25,7 +25,7 @@ const restLimit = 8 * time.Minute
 func (w *world) rest(handled bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*restLimit)
 	defer cancel()
-	jobs, err := w.book.Committed(ctx, schema.Jobs) // and nobody is about to commit
+	_, err := w.book.Committed(ctx, schema.Jobs) // waits for those who are about to commit
 	if err == nil {
 		err = w.awaitServer(ctx)
 	}
@@ -46,7 +46,8 @@ func (w *world) rest(handled bool) {
 		w.fault("it does not come to rest: %v", err)
 	}
 	w.watches.Wait()
-	if jobs, err = w.book.Committed(ctx, schema.Jobs); err == nil { // handlers may have published
+	jobs, err := w.book.Committed(ctx, schema.Jobs)
+	if err == nil {
 		err = w.enterCalls(ctx)
 	}
 	if err == nil {
