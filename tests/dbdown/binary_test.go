@@ -48,7 +48,7 @@ func TestBinary_follows_a_fail_over(t *testing.T) {
 	addresses = strings.Replace(addresses, "&connect_timeout=5", "", 1)
 	nats := testkit.NATS(t)
 	env := append(os.Environ(), "MILLBRIDGE_DATABASE_URL="+addresses, "MILLBRIDGE_NATS_URL="+nats.URL(), "MILLBRIDGE_NATS_REPLICAS=1")
-	run := exec.CommandContext(ctx, bin, "run")
+	run := exec.CommandContext(context.WithoutCancel(ctx), bin, "run")
 	var mu sync.Mutex
 	var log strings.Builder
 	run.Env, run.Stderr = env, writer(func(b []byte) (int, error) {

@@ -85,8 +85,8 @@ func TestPostgres_fails_over_to_a_synchronous_standby(t *testing.T) {
 	back := w.recovers(2 * time.Minute)
 	pause(time.Second)
 	stop()
-	w.well(time.Minute)
-	w.settled(time.Minute)
+	w.well(3 * time.Minute)
+	w.settled(3 * time.Minute)
 	took(t, "fail-over", []time.Duration{back})
 }
 

@@ -87,8 +87,8 @@ func TestPostgres_tablespace_is_full(t *testing.T) {
 		back = append(back, w.recovers(time.Minute))
 	}
 	stop()
-	w.well(time.Minute)
-	w.settled(time.Minute)
+	w.well(3 * time.Minute)
+	w.settled(3 * time.Minute)
 	took(t, "tablespace full", back)
 	direct.Close()
 	if err := s.Shutdown(); err != nil { // it has files on the disk
@@ -116,15 +116,15 @@ func TestPostgres_disk_is_full(t *testing.T) {
 			}
 			return nil
 		})
-		w.says(time.Minute, "health", "the d") // atabase cannot be reached, or: isk of the database is full
+		w.says(3*time.Minute, "health", "the d") // atabase cannot be reached, or: isk of the database is full
 		pause(2 * time.Second)
 		free()
 		testkit.Eventually(t, time.Minute, func() error { return answers(t, s) })
 		back = append(back, w.recovers(time.Minute))
 	}
 	stop()
-	w.well(time.Minute)
-	w.settled(time.Minute)
+	w.well(3 * time.Minute)
+	w.settled(3 * time.Minute)
 	took(t, "disk full", back)
 }
 
@@ -147,14 +147,14 @@ func TestSQLite_disk_is_full(t *testing.T) {
 		pause(time.Second)
 		free := fillUp(t, dir)
 		w.fill(schema.ErrNoSpace)
-		w.says(time.Minute, "health", "the disk of the database is full")
+		w.says(3*time.Minute, "health", "the disk of the database is full")
 		pause(time.Second)
 		free()
 		back = append(back, w.recovers(time.Minute))
 	}
 	stop()
-	w.well(time.Minute)
-	w.settled(time.Minute)
+	w.well(3 * time.Minute)
+	w.settled(3 * time.Minute)
 	took(t, "disk full", back)
 	s.close()
 }

@@ -79,8 +79,8 @@ func TestPostgres_connections_are_cut(t *testing.T) {
 		back = append(back, w.recovers(time.Minute))
 	}
 	stop()
-	w.well(time.Minute)
-	w.settled(time.Minute)
+	w.well(3 * time.Minute)
+	w.settled(3 * time.Minute)
 	took(t, "connections cut", back)
 }
 
@@ -97,9 +97,9 @@ func TestPostgres_is_silent(t *testing.T) {
 		pause(time.Second)
 		proxy.Freeze(netproxy.Both)
 		began := time.Now()
-		w.says(time.Minute, "health", "does not answer in time")
+		w.says(3*time.Minute, "health", "does not answer in time")
 		t.Logf("health says so after %v", time.Since(began).Round(time.Millisecond))
-		w.says(time.Minute, "status", "database unknown: no answer")
+		w.says(3*time.Minute, "status", "database unknown: no answer")
 		if *long {
 			time.Sleep(45 * time.Second) // longer than any lease
 		}
@@ -109,7 +109,7 @@ func TestPostgres_is_silent(t *testing.T) {
 		back = append(back, w.recovers(2*time.Minute))
 	}
 	stop()
-	w.well(time.Minute)
+	w.well(3 * time.Minute)
 	w.settled(2 * time.Minute)
 	took(t, "silent", back)
 }
@@ -133,7 +133,7 @@ func TestPostgres_pool_is_exhausted(t *testing.T) {
 			held = append(held, c)
 		}
 		if i == 0 {
-			w.says(time.Minute, "health", "all connections to the database are in use")
+			w.says(3*time.Minute, "health", "all connections to the database are in use")
 		} else {
 			pause(20 * time.Second)
 		}
@@ -143,8 +143,8 @@ func TestPostgres_pool_is_exhausted(t *testing.T) {
 		back = append(back, w.recovers(time.Minute))
 	}
 	stop()
-	w.well(time.Minute)
-	w.settled(time.Minute)
+	w.well(3 * time.Minute)
+	w.settled(3 * time.Minute)
 	took(t, "pool exhausted", back)
 }
 
@@ -168,16 +168,16 @@ func TestPostgres_is_read_only(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		w.says(time.Minute, "health", "the database is read-only")
-		w.says(time.Minute, "status", "default_transaction_read_only is on")
+		w.says(3*time.Minute, "health", "the database is read-only")
+		w.says(3*time.Minute, "status", "default_transaction_read_only is on")
 		if _, err := watch.Exec(t.Context(), `ALTER DATABASE `+name+` RESET default_transaction_read_only`); err != nil {
 			t.Fatal(err)
 		}
 		back = append(back, w.recovers(time.Minute))
 	}
 	stop()
-	w.well(time.Minute)
-	w.settled(time.Minute)
+	w.well(3 * time.Minute)
+	w.settled(3 * time.Minute)
 	took(t, "read-only", back)
 }
 
@@ -202,13 +202,13 @@ func TestPostgres_pool_ends_up_on_a_standby(t *testing.T) {
 		pause(2 * time.Second)
 		proxy.Retarget(standby.URL())
 		proxy.Cut()
-		w.says(time.Minute, "health", "the database is read-only")
-		w.says(time.Minute, "status", "is a standby: connect to the primary")
+		w.says(3*time.Minute, "health", "the database is read-only")
+		w.says(3*time.Minute, "status", "is a standby: connect to the primary")
 		proxy.Retarget(primary.URL())
 		back = append(back, w.recovers(time.Minute))
 	}
 	stop()
-	w.well(time.Minute)
-	w.settled(time.Minute)
+	w.well(3 * time.Minute)
+	w.settled(3 * time.Minute)
 	took(t, "on a standby", back)
 }

@@ -60,7 +60,7 @@ func pool(t *testing.T, url string, edit func(*pgxpool.Config)) *pgxpool.Pool {
 // onPostgres runs a bridge and an application that share a pool. watch is for the test's own questions.
 func onPostgres(t *testing.T, shared, watch *pgxpool.Pool, edits ...func(*router.Config)) *world {
 	t.Helper()
-	st := postgres.New(shared, postgres.Options{Logger: testkit.Logger(t)})
+	st := postgres.New(shared, postgres.Options{Logger: logger(t)})
 	t.Cleanup(st.Close)
 	outbox := publishers.NewOutbox(st, publishers.Config{})
 	w := &world{t: t, pg: st, book: proof.OnPostgres(watch), conn: testkit.NATS(t).Conn(t)}
@@ -137,8 +137,8 @@ func TestPostgres_is_killed(t *testing.T) {
 				back = append(back, w.recovers(time.Minute))
 			}
 			stop()
-			w.well(time.Minute)
-			w.settled(time.Minute)
+			w.well(3 * time.Minute)
+			w.settled(3 * time.Minute)
 			took(t, "killed", back)
 		})
 	}

@@ -50,7 +50,7 @@ func openShop(t *testing.T, file string, patience time.Duration, now func() time
 	s := &shop{write: open("&_txlock=immediate", 1)}
 	s.read = open("&_pragma=query_only(1)", 4)
 	t.Cleanup(s.close)
-	s.store = sqlite.New(s.write, s.read, sqlite.Options{Logger: testkit.Logger(t), Now: now})
+	s.store = sqlite.New(s.write, s.read, sqlite.Options{Logger: logger(t), Now: now})
 	if _, _, err := s.store.MigrateUp(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func TestSQLite_is_busy(t *testing.T) {
 			tx, err = other.write.BeginTx(context.Background(), nil)
 			return err
 		})
-		w.says(time.Minute, "health", "somebody else holds the database for too long")
+		w.says(3*time.Minute, "health", "somebody else holds the database for too long")
 		if err := w.publish(t.Context(), schema.NewJob("tx", "do", nil)); !errors.Is(err, schema.ErrRetryTransaction) || schema.KindOf(err) != schema.Temporary {
 			t.Errorf("publishing while somebody else writes: %v", err)
 		}
@@ -154,8 +154,8 @@ func TestSQLite_is_busy(t *testing.T) {
 		back = append(back, w.recovers(time.Minute))
 	}
 	stop()
-	w.well(time.Minute)
-	w.settled(time.Minute)
+	w.well(3 * time.Minute)
+	w.settled(3 * time.Minute)
 	took(t, "busy", back)
 }
 
@@ -170,13 +170,13 @@ func TestSQLite_is_full(t *testing.T) {
 		pause(500 * time.Millisecond)
 		setPages(t, s, `PRAGMA max_page_count = 1`) // no less than there are
 		w.fill(schema.ErrNoSpace)
-		w.says(time.Minute, "health", "the disk of the database is full")
+		w.says(3*time.Minute, "health", "the disk of the database is full")
 		setPages(t, s, `PRAGMA max_page_count = 1000000`)
 		back = append(back, w.recovers(time.Minute))
 	}
 	stop()
-	w.well(time.Minute)
-	w.settled(time.Minute)
+	w.well(3 * time.Minute)
+	w.settled(3 * time.Minute)
 	took(t, "full", back)
 }
 
@@ -218,7 +218,7 @@ func TestSQLite_is_copied_back(t *testing.T) {
 	stop := w.produce(2, 5*time.Millisecond)
 	pause(time.Second)
 	stop()
-	w.settled(time.Minute)
+	w.settled(3 * time.Minute)
 	// What waits when the copy is made comes back with it, although it is sent after that.
 	s2 := openShop(t, file, 10*time.Second, nil)
 	s.close()
@@ -230,13 +230,13 @@ func TestSQLite_is_copied_back(t *testing.T) {
 	stop = w.produce(2, 5*time.Millisecond)
 	pause(time.Second)
 	stop()
-	w.settled(time.Minute)
+	w.settled(3 * time.Minute)
 	s.close()
 	keep(t, file+".old", file)
 
 	s, w = work()
-	w.says(time.Minute, "", "is stopped (")
-	w.says(time.Minute, "status", "millbridge repair")
+	w.says(3*time.Minute, "", "is stopped (")
+	w.says(3*time.Minute, "status", "millbridge repair")
 	s.waiting(t, 10)
 	r := repairer(t, jetstream.RepairStoreOf(s.store), conn)
 	lines := w.repaired(r, time.Minute)
@@ -321,13 +321,13 @@ func TestSQLite_clock_jumps(t *testing.T) {
 	stop()
 	// What was to be handled a moment later, when the clock was a day ahead, waits for that day.
 	offset.Store(int64(25 * time.Hour))
-	w.well(time.Minute)
+	w.well(3 * time.Minute)
 	testkit.Eventually(t, time.Minute, func() error {
 		if n := w.again.Load(); n < published {
 			return fmt.Errorf("%d of %d are handled at their second attempt", n, published)
 		}
 		return nil
 	})
-	w.settled(time.Minute)
+	w.settled(3 * time.Minute)
 	took(t, "clock jumps", back)
 }
