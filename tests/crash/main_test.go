@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	_ "github.com/millbridge/millbridge/internal/cli" // or go test takes a result from before a change for one after it
 	"github.com/millbridge/millbridge/internal/testkit/natsproc"
 )
 
