@@ -55,6 +55,21 @@ func openTestPool(admin, database string) (*pgxpool.Pool, error) {
 	return openURL(url)
 }
 
+// DirectPostgresURL is the URL of the database behind pool past any pooler, for tests of what sessions are like.
+func DirectPostgresURL(t testing.TB, pool *pgxpool.Pool) string {
+	t.Helper()
+	server, err := postgresBackend()
+	if err != nil {
+		t.Fatalf("no PostgreSQL to test on: %v", err)
+	}
+	u, err := url.Parse(server.admin)
+	if err != nil {
+		t.Fatal("the server's URL cannot be read")
+	}
+	u.Path = "/" + pool.Config().ConnConfig.Database
+	return u.String()
+}
+
 func through(pooler, database, exec string) (string, error) {
 	u, err := url.Parse(pooler)
 	if err != nil {

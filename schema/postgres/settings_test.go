@@ -15,13 +15,23 @@ import (
 )
 
 // sessions returns a store on connections of a database with these settings, as ALTER ROLE or ALTER DATABASE make them.
-func sessions(t *testing.T, pool *pgxpool.Pool, set map[string]string) *postgres.Store {
+// A pooler would refuse them.
+func sessions(t *testing.T, pool *pgxpool.Pool, mode pgx.QueryExecMode, set map[string]string) *postgres.Store {
 	t.Helper()
-	return postgres.New(repool(t, pool, func(c *pgxpool.Config) {
-		for name, value := range set {
-			c.ConnConfig.RuntimeParams[name] = value
-		}
-	}), postgres.Options{})
+	cfg, err := pgxpool.ParseConfig(testkit.DirectPostgresURL(t, pool))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.ConnConfig.DefaultQueryExecMode = mode
+	for name, value := range set {
+		cfg.ConnConfig.RuntimeParams[name] = value
+	}
+	direct, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(direct.Close)
+	return postgres.New(direct, postgres.Options{})
 }
 
 func TestCheck_refuses_sessions_that_lose_or_change_messages(t *testing.T) {
@@ -33,18 +43,13 @@ func TestCheck_refuses_sessions_that_lose_or_change_messages(t *testing.T) {
 		"bytea_output is escape":              {"bytea_output", "escape"},
 		"datestyle is German":                 {"datestyle", "German"},
 	} {
-		s := postgres.New(repool(t, pool, func(c *pgxpool.Config) {
-			c.ConnConfig.RuntimeParams[set[0]] = set[1]
-			if set[0] == "bytea_output" || set[0] == "datestyle" {
-				c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
-			}
-		}), postgres.Options{})
+		s := sessions(t, pool, pgx.QueryExecModeExec, map[string]string{set[0]: set[1]})
 		if err := s.Check(t.Context()); !contains(err, want) || schema.KindOf(err) != schema.Permanent {
 			t.Errorf("%s = %s: %v", set[0], set[1], err)
 		}
 	}
 	// They do not matter where values travel in binary.
-	if err := sessions(t, pool, map[string]string{"bytea_output": "escape", "datestyle": "German"}).Check(t.Context()); err != nil {
+	if err := sessions(t, pool, pgx.QueryExecModeCacheStatement, map[string]string{"bytea_output": "escape", "datestyle": "German"}).Check(t.Context()); err != nil {
 		t.Error(err)
 	}
 }
@@ -132,7 +137,7 @@ func TestWeakSettings(t *testing.T) {
 	if notes, err := postgres.New(pool, postgres.Options{}).WeakSettings(t.Context()); err != nil || len(notes) != 0 {
 		t.Errorf("of a good server: %q, %v", notes, err)
 	}
-	s := sessions(t, pool, map[string]string{
+	s := sessions(t, pool, pgx.QueryExecModeCacheStatement, map[string]string{
 		"synchronous_commit": "off", "statement_timeout": "1s", "idle_in_transaction_session_timeout": "5s",
 	})
 	notes, err := s.WeakSettings(t.Context())
