@@ -9,8 +9,8 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
-	"github.com/millbridge/millbridge/internal/killpoint"
 	"github.com/millbridge/millbridge/handlers"
+	"github.com/millbridge/millbridge/internal/killpoint"
 	"github.com/millbridge/millbridge/schema"
 	"github.com/millbridge/millbridge/subscribers"
 )

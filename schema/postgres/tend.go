@@ -126,14 +126,14 @@ func (s *Store) prune(ctx context.Context, limit int) (most int, err error) {
 				 WHERE state <> 'dead' AND updated_at < clock_timestamp() - $1::bigint * interval '1 microsecond'
 				 ORDER BY updated_at LIMIT $2::bigint FOR UPDATE SKIP LOCKED),
 			gone AS (DELETE FROM millbridge.inbox AS i USING old WHERE i.hash = old.hash
-			         RETURNING i.handler, i.state <> 'running' AND i.stream_seq IS NOT NULL AS counts), `+sqlCountGone+`
+			         RETURNING i.handler, i.state <> 'running' AND i.stream_seq IS NOT NULL AS counts), ` + sqlCountGone + `
 			SELECT count(*) FROM gone`, args: []any{keep, limit}, each: scan(&inbox)},
 		statement{sql: `
 			WITH old AS MATERIALIZED (
 				SELECT message_id, stream_seq FROM millbridge.settled WHERE settled_at < clock_timestamp() - $1::bigint * interval '1 microsecond'
 				 ORDER BY settled_at LIMIT $2::bigint FOR UPDATE SKIP LOCKED),
 			gone AS (DELETE FROM millbridge.settled AS s USING old WHERE s.message_id = old.message_id AND s.stream_seq = old.stream_seq
-			         RETURNING s.handler, s.stream_seq > 0 AS counts), `+sqlCountGone+`
+			         RETURNING s.handler, s.stream_seq > 0 AS counts), ` + sqlCountGone + `
 			SELECT count(*) FROM gone`, args: []any{keep, limit}, each: scan(&settled)},
 		statement{sql: `
 			WITH gone AS (DELETE FROM millbridge.owners WHERE n IN (

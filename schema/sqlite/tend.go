@@ -102,7 +102,8 @@ func (s *Store) purges(limit int) []purge {
 		{
 			"idempotency keys", "SELECT key_hash FROM millbridge_keys WHERE used_at < ? LIMIT ?",
 			"millbridge_keys", "key_hash",
-			[]any{now - s.opts.Keep.Nanoseconds(), limit}, "",
+			[]any{now - s.opts.Keep.Nanoseconds(), limit},
+			"",
 		},
 		{
 			"inbox records", "SELECT key_hash FROM millbridge_inbox WHERE state <> 'dead' AND updated_at < ? AND lease_until < ? ORDER BY updated_at, key_hash LIMIT ?",
@@ -122,7 +123,8 @@ func (s *Store) purges(limit int) []purge {
 				JOIN millbridge_owners AS o ON o.stream = s.stream AND o.generation = s.generation AND o.shard = s.shard AND o.number < l.number
 				WHERE o.acquired_at < ? LIMIT ?`,
 			"millbridge_owners", "number",
-			[]any{now - ownerKeep.Nanoseconds(), limit}, "",
+			[]any{now - ownerKeep.Nanoseconds(), limit},
+			"",
 		},
 	}
 }
