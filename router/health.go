@@ -7,10 +7,12 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	natsjs "github.com/nats-io/nats.go/jetstream"
 
+	"github.com/millbridge/millbridge/internal/natswords"
 	"github.com/millbridge/millbridge/publishers/jetstream"
 	"github.com/millbridge/millbridge/schema"
 )
@@ -49,11 +51,23 @@ func (b *Bridge) Health(ctx context.Context) Health {
 	chains, active := slices.Clone(b.chains), b.active
 	b.mu.Unlock()
 	problem := func(format string, args ...any) { h.Problems = append(h.Problems, fmt.Sprintf(format, args...)) }
-	for _, c := range chains {
+	up := b.cfg.Conn.IsConnected()
+	if !up {
+		problem("%s: rows wait in the outbox, and nothing is handled", natswords.Unreachable)
+	}
+	ages, faults := make([]time.Duration, len(chains)), make([]error, len(chains))
+	var asked sync.WaitGroup
+	for i, c := range chains {
+		if up { // else every answer would be the same
+			asked.Go(func() { ages[i], faults[i] = b.oldest(ctx, c) })
+		}
+	}
+	asked.Wait()
+	for i, c := range chains {
 		hh := c.health(active)
-		var err error
-		if hh.Oldest, err = b.oldest(ctx, c); err != nil {
-			problem("%s: oldest message: %v", c.name, err)
+		hh.Oldest = ages[i]
+		if faults[i] != nil {
+			problem("%s: oldest message: %v", c.name, natswords.Explain(faults[i]))
 		}
 		if !hh.Consuming {
 			problem("%s: not consuming: %s", c.name, hh.Reason)
@@ -77,9 +91,12 @@ func (b *Bridge) Health(ctx context.Context) Health {
 			}
 		}
 	}
+	if !up {
+		return h
+	}
 	var err error
 	if h.Unserved, err = b.unserved(ctx); err != nil {
-		problem("unserved jobs: %v", err)
+		problem("unserved jobs: %v", natswords.Explain(err))
 	}
 	for _, target := range slices.Sorted(maps.Keys(h.Unserved)) {
 		problem("%d jobs wait for target %q, which nobody serves", h.Unserved[target], target)

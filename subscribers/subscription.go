@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/nats-io/nats.go"
 
+	"github.com/millbridge/millbridge/internal/natswords"
 	"github.com/millbridge/millbridge/schema"
 )
 
@@ -137,6 +138,7 @@ func (s *subscription) pause(d time.Duration) {
 
 // report records why the subscription does not consume, nil when it does, and logs each change.
 func (s *subscription) report(err error) {
+	err = natswords.Explain(err)
 	s.errMu.Lock()
 	before := s.err
 	s.err = err
@@ -151,7 +153,7 @@ func (s *subscription) report(err error) {
 
 func (s *subscription) health() error {
 	if status := s.js.Conn().Status(); status != nats.CONNECTED && status != nats.DRAINING_SUBS && status != nats.DRAINING_PUBS {
-		return fmt.Errorf("the connection is %v", status)
+		return fmt.Errorf("%s: the connection is %v", natswords.Unreachable, status)
 	}
 	s.errMu.Lock()
 	defer s.errMu.Unlock()

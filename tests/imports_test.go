@@ -17,10 +17,11 @@ var mayImport = map[string][]string{
 	"handlers/webhook":     {"schema", "handlers"},
 	"handlers/handlertest": {"schema", "handlers"},
 	"publishers":           {"schema"},
-	"publishers/jetstream": {"schema", "internal/killpoint"},
-	"subscribers":          {"schema", "internal/killpoint"},
+	"publishers/jetstream": {"schema", "internal/killpoint", "internal/natswords"},
+	"subscribers":          {"schema", "internal/killpoint", "internal/natswords"},
 	"router": {
 		"schema", "handlers", "subscribers", "publishers", "publishers/jetstream", "internal/deadletters", "internal/killpoint",
+		"internal/natswords",
 	},
 	"router/embedded": {"schema", "schema/sqlite", "router", "internal/embedded"},
 }

@@ -22,11 +22,13 @@ type Stream struct {
 	Missing       bool             `json:"missing"`
 	Messages      uint64           `json:"messages"`
 	Bytes         uint64           `json:"bytes"`
+	MaxBytes      int64            `json:"max_bytes"` // -1: no limit
 	Replicas      int              `json:"replicas"`
 	OldestSeconds float64          `json:"oldest_seconds"` // age of the oldest message; 0 without messages
 	Groups        map[string]int64 `json:"groups"`         // messages by target, by replayed handler or by event name
 
-	fault error // of its settings
+	fault     error // of its settings
+	unguarded bool  // the consumer that keeps others from eating cursors is missing
 }
 
 // Consumer is the durable consumer of a target, of a subscription or of a handler's replays.
@@ -90,6 +92,13 @@ func (s *Service) stream(ctx context.Context, role string) (Stream, error) {
 	info := handle.CachedInfo()
 	st.fault = jetstream.CheckStream(info.Config, s.cfg.Subjects, s.js.Conn().MaxPayload())
 	st.Bytes, st.Replicas, st.Messages = info.State.Bytes, info.Config.Replicas, info.State.Msgs
+	st.MaxBytes = info.Config.MaxBytes
+	if role == string(schema.Jobs) {
+		_, err := handle.Consumer(ctx, jetstream.GuardName)
+		if st.unguarded = errors.Is(err, natsjs.ErrConsumerNotFound); err != nil && !st.unguarded {
+			return st, err
+		}
+	}
 	if role == "dead" { // one subject a letter: too many to list
 		return st, nil
 	}

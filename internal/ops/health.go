@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/millbridge/millbridge/publishers/jetstream"
 	"github.com/millbridge/millbridge/schema"
 )
 
@@ -17,6 +18,8 @@ const (
 	busy = 45 * time.Second
 	// overdue is how old a row may get in the outbox before something is thought to be wrong.
 	overdue = time.Minute
+	// fullPercent of its bytes is how much a stream holds that is called full.
+	fullPercent = 95
 )
 
 // judge decides from what was found whether things are as they should be.
@@ -80,6 +83,10 @@ func (s *Service) judge(st *Status, now time.Time) {
 }
 
 func (s *Service) judgeStream(st *Status, stream Stream, waiting map[schema.Stream]int64, reason func(string, ...any)) {
+	if stream.Missing && stream.Role == "dead" {
+		reason("stream %s is missing: messages that are given up stay where they are; `millbridge repair --stream-recreated` makes it anew", stream.Name)
+		return
+	}
 	if stream.Missing {
 		subjects := s.cfg.Subjects.Full(stream.Role + ".>")
 		reason("stream %s is missing: messages of %s have nowhere to go, rows waiting in the outbox: %d", stream.Name, subjects, waiting[schema.Stream(stream.Role)])
@@ -87,6 +94,17 @@ func (s *Service) judgeStream(st *Status, stream Stream, waiting map[schema.Stre
 	}
 	if stream.fault != nil {
 		reason("%v", stream.fault)
+	}
+	// A little below the limit the next message may be too large already.
+	if full := stream.MaxBytes > 0 && stream.Bytes >= uint64(stream.MaxBytes)/100*fullPercent; full && stream.Role == "dead" {
+		reason("stream %s is full (%d of %d bytes): messages that are given up stay where they are; drop dead letters, or raise its max_bytes",
+			stream.Name, stream.Bytes, stream.MaxBytes)
+	} else if full {
+		reason("stream %s is full (%d of %d bytes), rows waiting in the outbox: %d; it empties as messages are handled or expire, or raise its max_bytes",
+			stream.Name, stream.Bytes, stream.MaxBytes, waiting[schema.Stream(stream.Role)])
+	}
+	if stream.unguarded {
+		reason("consumer %s of stream %s is missing: another consumer could eat cursors; a process that forwards makes it again", jetstream.GuardName, stream.Name)
 	}
 	switch {
 	case stream.Replicas >= 3 || s.cfg.Durable:

@@ -38,6 +38,9 @@ func (e *serverError) Error() string {
 	return fmt.Sprintf("the server refused: %s (%d)", e.Text, e.Code)
 }
 
+// ServerCode returns the server's code.
+func (e *serverError) ServerCode() int { return e.Code }
+
 // codeOf returns the server's code in err, or 0.
 func codeOf(err error) int {
 	var refused *serverError

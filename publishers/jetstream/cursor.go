@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/millbridge/millbridge/internal/natswords"
 	"github.com/millbridge/millbridge/schema"
 )
 
@@ -33,11 +34,11 @@ func readCursor(ctx context.Context, nc *nats.Conn, stream, subject string, time
 		err = errNoResponders
 	}
 	if err != nil {
-		return storedCursor{}, fmt.Errorf("read cursor %s from stream %s: %w", subject, stream, err)
+		return storedCursor{}, natswords.Explain(fmt.Errorf("read cursor %s from stream %s: %w", subject, stream, err))
 	}
 	c, err := decodeStoredCursor(reply.Data)
 	if err != nil {
-		return storedCursor{}, fmt.Errorf("read cursor %s from stream %s: %w", subject, stream, err)
+		return storedCursor{}, natswords.Explain(fmt.Errorf("read cursor %s from stream %s: %w", subject, stream, err))
 	}
 	return c, nil
 }

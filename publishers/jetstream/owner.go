@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/millbridge/millbridge/internal/killpoint"
+	"github.com/millbridge/millbridge/internal/natswords"
 	"github.com/millbridge/millbridge/schema"
 )
 
@@ -37,6 +38,7 @@ type owner struct {
 	doubt   bool                 // only the cursor tells whether the last batch is stored
 	removal *schema.RemoveParams // asked for and not answered
 	limit   batchLimit
+	seen    time.Time // when the stream had the cursor
 }
 
 // own takes the shard, moves rows until mode says so, and gives it back. A *standbyError means that somebody else has
@@ -106,6 +108,7 @@ func (o *owner) work(intake, ctx context.Context, ledger schema.Shard, mode unti
 		return err
 	}
 	o.enter(ctx, ShardRunning, nil)
+	well := time.Now() // when the server last answered
 	for failures := 0; ; {
 		before := o.progress()
 		err := o.settled(ctx)
@@ -121,8 +124,14 @@ func (o *owner) work(intake, ctx context.Context, ledger schema.Shard, mode unti
 		switch {
 		case err == nil:
 			continue
-		case errors.Is(err, schema.ErrLeaseLost), errors.Is(err, errCursorGone), errors.Is(err, schema.ErrRecovered), mode == untilOnce:
+		case errors.Is(err, schema.ErrLeaseLost), errors.Is(err, errCursorGone), errors.Is(err, schema.ErrRecovered), mode == untilOnce,
+			codeOf(err) == codeNoStream: // a repair needs the shard
 			return err
+		}
+		if failures == 0 || answeredBy(err) {
+			well = time.Now()
+		} else if time.Since(well) > o.f.cfg.Lease {
+			return err // another process may have a better network: it gets the shard
 		}
 		failures++
 		o.enter(ctx, ShardWaiting, err)
@@ -131,6 +140,9 @@ func (o *owner) work(intake, ctx context.Context, ledger schema.Shard, mode unti
 		}
 	}
 }
+
+// answeredBy reports whether err is something that the server said, and not its silence.
+func answeredBy(err error) bool { return codeOf(err) != 0 }
 
 // settled makes sure, after a failure, that nothing is in doubt before rows are read again: what the stream has is known
 // and removed. Reads leave out rows by their numbers, and a database that comes back from a crash may give the number of
@@ -214,13 +226,14 @@ func (o *owner) writeCursor(ctx context.Context, c schema.Cursor, expect uint64)
 
 // explain names subject and stream, for the person who reads it.
 func (o *owner) explain(doing string, err error) error {
-	return fmt.Errorf("%s %s to stream %s: %w", doing, o.subject, o.stream, err)
+	return natswords.Explain(fmt.Errorf("%s %s to stream %s: %w", doing, o.subject, o.stream, err))
 }
 
 // adopt takes a cursor of ours as the stream has it.
 func (o *owner) adopt(c storedCursor) {
 	o.mu.Lock()
 	o.m.stored(c.Cursor, c.Seq)
+	o.seen = time.Now()
 	o.mu.Unlock()
 	o.show()
 }

@@ -2,9 +2,11 @@ package jetstream
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
+	"github.com/millbridge/millbridge/internal/natswords"
 	"github.com/millbridge/millbridge/schema"
 )
 
@@ -20,7 +22,7 @@ func (r *running) preflight(ctx context.Context, stream schema.Stream, info sche
 		return nil
 	}
 	if err := r.f.preflight(ctx, stream, info); err != nil {
-		return err
+		return natswords.Explain(err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -45,7 +47,7 @@ func (f *Forwarder) preflight(ctx context.Context, stream schema.Stream, info sc
 		return err
 	}
 	if stream == schema.Jobs {
-		if err := checkGuard(ctx, f.js, subjects); err != nil {
+		if err := ensureGuard(ctx, f.js, subjects); err != nil {
 			return err
 		}
 	}
@@ -58,4 +60,28 @@ func (f *Forwarder) preflight(ctx context.Context, stream schema.Stream, info sc
 			"raise max_payload (and max_msg_size) of the server, or lower the payload limit of the outbox", ErrStreams, info.MaxPayload, need, name, most)
 	}
 	return nil
+}
+
+// keepGuard makes the guard of the cursors again when somebody deletes it under us, until ctx ends.
+func (f *Forwarder) keepGuard(ctx context.Context) {
+	tick := time.NewTicker(preflightEvery)
+	defer tick.Stop()
+	for said := ""; ; {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		call, cancel := context.WithTimeout(ctx, f.cfg.AckTimeout)
+		err := ensureGuard(call, f.js, f.cfg.Subjects)
+		cancel()
+		switch {
+		case err == nil:
+			said = ""
+		case !errors.Is(err, ErrStreams): // the server or the stream is away; the shards say so
+		case err.Error() != said:
+			said = err.Error()
+			f.log.ErrorContext(ctx, "nothing keeps other consumers away from cursors", "error", said)
+		}
+	}
 }

@@ -19,6 +19,11 @@ func (o *owner) findOut(ctx context.Context, failure error) error {
 		o.settle(0, true)
 		return errLost
 	}
+	if errors.Is(failure, errUnknown) {
+		o.mu.Lock()
+		o.limit.unanswered()
+		o.mu.Unlock()
+	}
 	sent, err := o.resync(ctx)
 	if err != nil {
 		return err

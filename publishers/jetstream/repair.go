@@ -88,6 +88,22 @@ type Plan struct {
 	Undecided []string       // decisions that are needed first
 	Rows      []AmbiguousRow // what Options.Ambiguous decides on
 	steps     []step
+
+	seen map[schema.ShardRef]map[schema.RowName]bool // rows that waited in stopped shards
+	only map[schema.ShardRef]map[schema.RowName]bool // when it is carried out: what the plan before has seen
+}
+
+// consider returns the rows of a stopped shard that the plan is about. Those that come in between a plan and its
+// carrying out are not: a stopped shard has not sent them, and producers do not wait for a repair.
+func (p *Plan) consider(ref schema.ShardRef, rows []schema.Row) []schema.Row {
+	if p.only != nil {
+		rows = slices.DeleteFunc(rows, func(row schema.Row) bool { return !p.only[ref][row.Name()] })
+	}
+	p.seen[ref] = make(map[schema.RowName]bool, len(rows))
+	for _, row := range rows {
+		p.seen[ref][row.Name()] = true
+	}
+	return rows
 }
 
 // A step is one thing a plan does.
@@ -124,7 +140,12 @@ func NewRepairer(store RepairStore, nc *nats.Conn, cfg ForwarderConfig, streams 
 
 // Plan looks at database and streams and changes nothing.
 func (r *Repairer) Plan(ctx context.Context, opts RepairOptions) (*Plan, error) {
-	p := &Plan{Options: opts}
+	return r.plan(ctx, &Plan{Options: opts})
+}
+
+func (r *Repairer) plan(ctx context.Context, p *Plan) (*Plan, error) {
+	opts := p.Options
+	p.seen = make(map[schema.ShardRef]map[schema.RowName]bool)
 	if opts.Ambiguous != "" && opts.Ambiguous != Resend && opts.Ambiguous != Park {
 		return nil, fmt.Errorf("plan repair: %q is neither %s nor %s", schema.OneLine(string(opts.Ambiguous)), Resend, Park)
 	}
@@ -141,7 +162,7 @@ func (r *Repairer) Plan(ctx context.Context, opts RepairOptions) (*Plan, error) 
 // Apply does what the plan says, if the situation is still the same. What it has done before an error stays done; the
 // next plan goes on from there.
 func (r *Repairer) Apply(ctx context.Context, p *Plan) error {
-	now, err := r.Plan(ctx, p.Options)
+	now, err := r.plan(ctx, &Plan{Options: p.Options, only: p.seen})
 	switch {
 	case err != nil:
 		return err
@@ -180,6 +201,9 @@ func (r *Repairer) planShards(ctx context.Context, p *Plan) error {
 			return err
 		}
 	}
+	if err := r.planMissing(ctx, p, r.cfg.Subjects.DeadStreamName()); err != nil {
+		return err
+	}
 	if len(p.Rows) > 0 && p.Options.Ambiguous == "" {
 		p.ask("%d rows may have been sent before: choose whether to %s or to %s them", len(p.Rows), Resend, Park)
 	}
@@ -203,7 +227,7 @@ func (r *Repairer) planStream(ctx context.Context, p *Plan, info schema.OutboxIn
 		}
 	}
 	if len(stopped) == 0 {
-		return nil
+		return r.planMissing(ctx, p, r.cfg.Subjects.StreamName(stream))
 	}
 	if slices.ContainsFunc(stopped, func(x *patient) bool { return x.stop == StopStreamLost }) {
 		if err := r.planRecreated(ctx, p, stream, ledgers); err != nil {

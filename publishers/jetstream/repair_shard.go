@@ -88,6 +88,7 @@ func (x *patient) plan(ctx context.Context, p *Plan) error {
 	if err != nil {
 		return err
 	}
+	rows = p.consider(x.ledger.ShardRef, rows)
 	unsure, err := x.sort(ctx, rows)
 	if err != nil {
 		return err

@@ -27,7 +27,7 @@ func (r *Repairer) planRecreated(ctx context.Context, p *Plan, stream schema.Str
 	found, err := r.js.Stream(ctx, name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		p.say("Stream %s is missing; whatever it still held is gone. It is created with sequences from %d on.", name, first)
-		p.steps = append(p.steps, func(ctx context.Context) error { return r.createStream(ctx, stream, first) })
+		p.steps = append(p.steps, func(ctx context.Context) error { return r.createStream(ctx, name, first) })
 		r.askRecreated(p, name)
 		return nil
 	}
@@ -59,30 +59,43 @@ func (r *Repairer) planRecreated(ctx context.Context, p *Plan, stream schema.Str
 	return nil
 }
 
+// planMissing sees to a stream that is missing although no shard has sent anything into it, or none ever does.
+func (r *Repairer) planMissing(ctx context.Context, p *Plan, name string) error {
+	_, err := r.js.Stream(ctx, name)
+	if !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return err
+	}
+	p.say("Stream %s is missing; whatever it held is gone. It is created.", name)
+	p.steps = append(p.steps, func(ctx context.Context) error { return r.createStream(ctx, name, 0) })
+	r.askRecreated(p, name)
+	return nil
+}
+
 func (r *Repairer) askRecreated(p *Plan, name string) {
 	if !p.Options.StreamRecreated {
-		p.ask("stream %s has lost its cursors: say that it was recreated and that its loss is accepted (--stream-recreated)", name)
+		p.ask("stream %s was lost: say that it was recreated and that its loss is accepted (--stream-recreated)", name)
 	}
 }
 
-// createStream creates a missing stream with sequences from first on, and no other: each has a first sequence of its own.
-func (r *Repairer) createStream(ctx context.Context, stream schema.Stream, first uint64) error {
+// createStream creates a missing stream, and no other: each has its own first sequence.
+func (r *Repairer) createStream(ctx context.Context, name string, first uint64) error {
 	streams := r.new
 	streams.maxPayload = r.js.Conn().MaxPayload()
 	for _, cfg := range wantedStreams(streams) {
-		if cfg.Name == r.cfg.Subjects.StreamName(stream) {
-			if !r.cfg.faults.lowSequences {
-				cfg.FirstSeq = first
-			}
-			if _, err := r.js.CreateStream(ctx, cfg); err != nil {
-				return fmt.Errorf("create stream %s: %w", cfg.Name, err)
-			}
+		if cfg.Name != name {
+			continue
+		}
+		if !r.cfg.faults.lowSequences {
+			cfg.FirstSeq = first
+		}
+		if _, err := r.js.CreateStream(ctx, cfg); err != nil {
+			return fmt.Errorf("create stream %s: %w", cfg.Name, err)
 		}
 	}
-	if stream == schema.Jobs {
-		return ensureGuard(ctx, r.js, r.cfg.Subjects)
+	if name != r.cfg.Subjects.StreamName(schema.Jobs) {
+		return nil
 	}
-	return nil
+	return ensureGuard(ctx, r.js, r.cfg.Subjects)
 }
 
 // raise empties a stream so that its next sequence is first.

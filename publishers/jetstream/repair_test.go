@@ -359,10 +359,12 @@ func TestRepair_is_careful(t *testing.T) {
 		opts := RepairOptions{StreamRecreated: true, Ambiguous: Resend}
 		p := plan(t, r, opts)
 		db.mustPublish(t, jobs(5, 1, key)...)
+		if err := r.Apply(t.Context(), p); err != nil { // producers do not wait for a repair
+			t.Errorf("apply after a row has come in: %v", err)
+		}
 		if err := r.Apply(t.Context(), p); !errors.Is(err, ErrPlanChanged) {
 			t.Errorf("apply of an old plan: %v", err)
 		}
-		apply(t, r, plan(t, r, opts))
 	})
 }
 

@@ -91,6 +91,7 @@ func (f *Forwarder) Run(outer context.Context) error {
 		}
 	})
 	group.Go(func() { f.tendLoop(ctx) })
+	group.Go(func() { f.keepGuard(ctx) })
 	for err = errReload; errors.Is(err, errReload); {
 		if err = f.loadWhenUp(ctx); err == nil {
 			err = f.runShards(ctx, r)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -74,7 +75,9 @@ func (o *owner) feed(intake, ctx context.Context, mode until, batches chan<- *st
 			return err
 		}
 		killpoint.At(killpoint.BeforeRead)
-		rows, err := o.reader.Read(ctx, schema.ReadParams{Exclude: o.inFlight(), MaxRows: want, MaxBytes: schema.MaxBatchBytes, Removed: o.removedBatch()})
+		rows, err := o.reader.Read(ctx, schema.ReadParams{
+			Exclude: o.inFlight(), MaxRows: want, MaxBytes: o.batchBytes(), Removed: o.removedBatch(),
+		})
 		switch {
 		case err != nil:
 			return fmt.Errorf("read outbox: %w", err)
@@ -87,6 +90,9 @@ func (o *owner) feed(intake, ctx context.Context, mode until, batches chan<- *st
 		case mode != untilStopped:
 			return nil
 		default:
+			if err := o.look(ctx); err != nil {
+				return err
+			}
 			o.works(ctx)
 			nudged, ok := o.wait(intake, ctx, idle)
 			if !ok {
@@ -98,6 +104,33 @@ func (o *owner) feed(intake, ctx context.Context, mode until, batches chan<- *st
 		}
 		full = len(rows) == want || size(rows) > schema.MaxBatchBytes/2
 	}
+}
+
+// look makes sure, now and then, that an idle shard still has its cursor: a stream that was deleted or purged, or another
+// owner, would show only with the next row, and a repair would find the shard in use.
+func (o *owner) look(ctx context.Context) error {
+	o.mu.Lock()
+	quiet, seq := len(o.staged) == 0 && !o.doubt && time.Since(o.seen) > recheckEvery, o.m.seq
+	o.mu.Unlock()
+	if !quiet {
+		return nil
+	}
+	c, err := readCursor(ctx, o.f.nc, o.stream, o.subject, o.f.cfg.AckTimeout)
+	if err != nil {
+		return err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.seen = time.Now()
+	switch {
+	case seq != o.m.seq: // it was written meanwhile
+		return nil
+	case c.Seq < seq:
+		return fmt.Errorf("%w: %s in stream %s", errCursorGone, o.subject, o.stream)
+	case c.Owner != o.token:
+		return errLost
+	}
+	return nil
 }
 
 func size(rows []schema.Row) (bytes int) {
@@ -132,7 +165,7 @@ func (o *owner) awaitRoom(intake, ctx context.Context, ahead bool) (int, error) 
 func (o *owner) room(ahead bool) int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if len(o.staged) >= maxStaged || len(o.staged) > 0 && !ahead {
+	if len(o.staged) >= maxStaged || len(o.staged) > 0 && (!ahead || o.limit.slow()) {
 		return 0
 	}
 	rows := 0
@@ -143,6 +176,13 @@ func (o *owner) room(ahead bool) int {
 		rows += len(s.rows)
 	}
 	return min(o.m.room(len(o.staged), rows, o.writer.maxNames()), o.limit.next)
+}
+
+// batchBytes is how much data the next batch may hold.
+func (o *owner) batchBytes() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.limit.bytes
 }
 
 // inFlight lists the sequences that are sent, or that the cursor names.
@@ -220,6 +260,7 @@ func (o *owner) commit(ctx context.Context, s *staged) error {
 	o.doubt = true
 	o.mu.Unlock()
 	killpoint.At(killpoint.BeforeBatchCommit)
+	began := time.Now()
 	seq, err := s.batch.commit(ctx, c.Encode(), expect)
 	if err != nil {
 		return &commitError{rows: s.rows, err: o.explain("write cursor", err)}
@@ -228,7 +269,9 @@ func (o *owner) commit(ctx context.Context, s *staged) error {
 	o.mu.Lock()
 	o.doubt = false
 	o.m.stored(c, seq)
+	o.seen = time.Now()
 	o.limit.sent(len(s.rows))
+	o.limit.answered(time.Since(began), o.f.cfg.AckTimeout)
 	o.mu.Unlock()
 	o.unstage(s)
 	o.count(Tally{Sent: len(s.rows)})

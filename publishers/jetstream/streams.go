@@ -74,10 +74,22 @@ func EnsureStreams(ctx context.Context, js jetstream.JetStream, cfg StreamsConfi
 	return nil
 }
 
-// ConnectOptions are what a connection needs that a [Forwarder] is to use: it reconnects for ever, and it never keeps a
-// message back to send it after the caller was told that it failed.
+const (
+	// A connection that looks open and is dead is given up after the third ping without an answer: half a minute.
+	pingInterval = 10 * time.Second
+	pingsOut     = 2
+	// writeTimeout is how long a write may be stuck in a connection that takes no more bytes.
+	writeTimeout = 20 * time.Second
+)
+
+// ConnectOptions are what a connection needs that a [Forwarder] is to use: it reconnects for ever, it never keeps a
+// message back to send it after the caller was told that it failed, and it notices within half a minute that the other
+// side is gone without a word.
 func ConnectOptions() []nats.Option {
-	return []nats.Option{nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectBufSize(-1)}
+	return []nats.Option{
+		nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectBufSize(-1),
+		nats.PingInterval(pingInterval), nats.MaxPingsOutstanding(pingsOut), nats.FlusherTimeout(writeTimeout),
+	}
 }
 
 func checkServer(ctx context.Context, js jetstream.JetStream) error {

@@ -183,22 +183,6 @@ func TestEnsureStreams_refuses_when_a_consumer_covers_the_cursors(t *testing.T) 
 	}
 }
 
-func TestForwarder_does_not_start_without_the_guard(t *testing.T) {
-	t.Parallel()
-	db, b := openSQLite(t), openBroker(t)
-	if err := b.js.DeleteConsumer(t.Context(), "MB_JOBS", GuardName); err != nil {
-		t.Fatal(err)
-	}
-	db.mustPublish(t, jobs(0, 1)...)
-	_, err := newForwarder(t, db, b.nc, quick(t)).DrainOnce(t.Context())
-	if !errors.Is(err, ErrStreams) || !strings.Contains(err.Error(), GuardName) {
-		t.Errorf("got %v, want one that names the guard", err)
-	}
-	if got := stored(t, b.js, "MB_JOBS"); len(got) != 0 {
-		t.Errorf("%d jobs were sent", len(got))
-	}
-}
-
 func TestVersions(t *testing.T) {
 	t.Parallel()
 	for version, want := range map[string]bool{
