@@ -30,7 +30,6 @@ type look struct {
 	unrecorded []string               // consumers of jobs that keep no record here
 	keyed      map[schema.UUID]string // ids of messages with explicit keys that have not been seen yet
 	suspects   map[string]bool        // ids of jobs that were just sent and of which there is no trace
-	letters    map[[16]byte]int       // open letters by handler, message and replay
 	replayed   map[string]int64       // by handler
 	streams    map[schema.Stream]*StreamAccount
 }
