@@ -102,6 +102,9 @@ func (c *chain) cut(r *run, ctx context.Context, err error) bool {
 		!errors.Is(err, schema.ErrUnavailable) || schema.KindOf(err) != schema.Temporary {
 		return false
 	}
+	if errors.Is(err, schema.ErrBusy) { // its transaction has not even begun
+		return true
+	}
 	r.cuts++
 	return r.cuts < c.policy.MaxCrashes
 }

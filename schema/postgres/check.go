@@ -93,7 +93,7 @@ func (s *Store) Info(ctx context.Context) (schema.OutboxInfo, error) {
 		return info, fmt.Errorf("read outbox: %w", schema.ErrNotMigrated)
 	}
 	if err != nil {
-		return info, wrap("read outbox", err)
+		return info, s.failed("read outbox", err)
 	}
 	info.Generation = map[schema.Stream]int{schema.Jobs: jobsGen, schema.Events: eventsGen}
 	info.Shards = map[schema.Stream]int{schema.Jobs: jobsShards, schema.Events: eventsShards}
