@@ -2,6 +2,7 @@ package dbdown
 
 import (
 	"net/url"
+	"sync"
 	"testing"
 	"time"
 
@@ -132,14 +133,18 @@ func TestPostgres_pool_is_exhausted(t *testing.T) {
 			}
 			held = append(held, c)
 		}
+		release := sync.OnceFunc(func() {
+			for _, c := range held {
+				c.Release()
+			}
+		})
+		t.Cleanup(release) // before the pool is closed
 		if i == 0 {
 			w.says(3*time.Minute, "health", "all connections to the database are in use")
 		} else {
 			pause(20 * time.Second)
 		}
-		for _, c := range held {
-			c.Release()
-		}
+		release()
 		back = append(back, w.recovers(time.Minute))
 	}
 	stop()

@@ -117,7 +117,7 @@ func (w *world) start(st store, leases bool, repair *jetstream.Repairer, edits .
 		t.Fatal(err)
 	}
 	inTx := handlers.Policy{Mode: handlers.ModeTx, Retry: once}
-	lease := handlers.Policy{Retry: once, MaxCrashes: 1}
+	lease := handlers.Policy{Retry: once}
 	handle := func(name string) handlers.Handler {
 		return handlers.HandlerFunc(func(ctx context.Context, env schema.Envelope) error {
 			if err := w.effect(ctx, name, env.IdempotencyKey(), env.ID); err != nil {
