@@ -18,12 +18,15 @@ import (
 	"github.com/millbridge/millbridge/schema"
 )
 
-// restLimit is for a machine that has a lot else to do.
-const restLimit = 8 * time.Minute
+// Times for a machine that has a lot else to do.
+const (
+	restLimit = 15 * time.Minute // to come to rest
+	stuck     = time.Minute      // without any progress
+)
 
 // rest waits until nothing moves any more and compares everything. With handled, all jobs must have come to their end.
 func (w *world) rest(handled bool) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*restLimit)
+	ctx, cancel := context.WithTimeout(context.Background(), restLimit)
 	defer cancel()
 	_, err := w.book.Committed(ctx, schema.Jobs) // waits for those who are about to commit
 	if err == nil {
@@ -59,13 +62,16 @@ func (w *world) rest(handled bool) {
 }
 
 func (w *world) awaitEmpty(ctx context.Context, what string, count func() (int64, error)) error {
-	for limit := time.Now().Add(restLimit); ; {
+	before, limit := int64(-1), time.Now().Add(stuck)
+	for {
 		n, err := count()
-		if n == 0 && err == nil {
+		switch {
+		case n == 0 && err == nil:
 			return nil
-		}
-		if time.Now().After(limit) || ctx.Err() != nil {
-			return errors.Join(fmt.Errorf("%d are in %s after %v", n, what, restLimit), err)
+		case n != before && err == nil:
+			before, limit = n, time.Now().Add(stuck)
+		case time.Now().After(limit), ctx.Err() != nil:
+			return errors.Join(fmt.Errorf("%d are in %s and do not become fewer", n, what), err)
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
@@ -284,7 +290,7 @@ func (w *world) replayAll() {
 			w.fault("the operator does not start: %v", err)
 			return
 		}
-		if p.endsWithin(restLimit) && p.cmd.ProcessState.Success() {
+		if p.endsWithin(5*time.Minute) && p.cmd.ProcessState.Success() {
 			break
 		}
 		p.kill()
