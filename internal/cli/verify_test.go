@@ -152,7 +152,7 @@ func TestVerify_finds_a_message_in_every_state(t *testing.T) {
 		}
 		crm.repair()
 		w.must(t, "publish", "job", "crm", "x", "--key", "last")
-		v = w.until(t, "another", func(v ops.Verification) bool { return streamOf(t, v, schema.Jobs).Settled == 11 })
+		w.until(t, "another", func(v ops.Verification) bool { return streamOf(t, v, schema.Jobs).Settled == 11 })
 
 		// Rows that are forgotten after their time are counted.
 		w.age(t, 40*24*time.Hour)
