@@ -238,25 +238,32 @@ func (w *world) compareEffects(ctx context.Context, handled bool) error {
 		}
 		doubled, missing := proof.EffectsOnce(effects, handler, want)
 		if len(doubled)+len(missing) > 0 {
-			w.fault("%s: %d keys had their effect twice %.5q, %d never %.5q", handler, len(doubled), doubled, len(missing), missing)
+			w.fault("%s: %d keys had their effect twice %q, %d never %q", handler, len(doubled), few(doubled), len(missing), few(missing))
 		}
 	}
 	reordered, err := w.book.EffectsInOrder(ctx, "line")
 	if err != nil || len(reordered) > 0 {
-		w.fault("line: %d effects were out of order %.5q, error %v", len(reordered), reordered, err)
+		w.fault("line: %d effects were out of order %q, error %v", len(reordered), few(reordered), err)
 	}
 	return nil
 }
 
+// few is enough of a list for a person.
+func few(all []string) []string { return all[:min(5, len(all))] }
+
 // compareAttempts looks for attempts that no handler has failed, and for letters of messages that nobody told to fail.
 func (w *world) compareAttempts(ctx context.Context, inbox []proof.InboxRow, story story, handled bool) error {
+	var running []string
 	for _, r := range inbox {
 		if failed := story.failed[fmt.Sprint(r.Handler, " ", r.MessageID, " ", r.Replay)]; r.Attempts > failed {
 			w.fault("%s: message %s (replay %d) has used up %d attempts, its handler has failed %d times", r.Handler, r.MessageID, r.Replay, r.Attempts, failed)
 		}
 		if handled && r.State == string(schema.InboxRunning) {
-			w.fault("%s: message %s is running, and nobody runs", r.Handler, r.MessageID)
+			running = append(running, r.Handler+" "+r.MessageID)
 		}
+	}
+	if len(running) > 0 {
+		w.fault("%d messages are running, and nobody runs: %q", len(running), few(running))
 	}
 	letters, err := proof.Letters(ctx, w.js, subjects)
 	if err != nil {
@@ -318,7 +325,7 @@ func (w *world) compareCalls() (repeats int64) {
 	for handler, hands := range map[string]int{"hook": 10, "mail": 6} {
 		n, mixed := w.receiver.extra(handler)
 		if len(mixed) > 0 {
-			w.fault("%s: %d keys came with several messages %.5q", handler, len(mixed), mixed)
+			w.fault("%s: %d keys came with several messages %q", handler, len(mixed), few(mixed))
 		}
 		if most := hands * int(w.lives.Load()); n > most {
 			w.fault("%s: %d calls were repeated, at most %d can be", handler, n, most)

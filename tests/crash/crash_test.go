@@ -35,8 +35,10 @@ func TestC37_kill_at_every_step(t *testing.T) {
 		return s
 	}
 	w.traffic(0,
-		strict(forwarder, 1, at(killpoint.BeforeRead, killpoint.AfterAdd, killpoint.BeforeRenewal, killpoint.AfterBatchCommit, killpoint.AfterTakeOver, killpoint.BeforeRemoval)),
-		strict(forwarder, 2, at(killpoint.AfterRead, killpoint.BeforeTakeOver, killpoint.BeforeAdd, killpoint.AfterRemoval, killpoint.BeforeBatchCommit, killpoint.AfterRenewal)),
+		// One forwarder: a second one that lives on would keep all shards.
+		strict(forwarder, 1, at(killpoint.BeforeRead, killpoint.AfterAdd, killpoint.BeforeRenewal, killpoint.AfterBatchCommit, killpoint.AfterTakeOver,
+			killpoint.BeforeRemoval, killpoint.AfterRead, killpoint.BeforeTakeOver, killpoint.BeforeAdd, killpoint.AfterRemoval,
+			killpoint.BeforeBatchCommit, killpoint.AfterRenewal)),
 		strict(worker, 1, at(killpoint.BeforeHandler, killpoint.BeforeEffect, killpoint.BeforeInbox, killpoint.BeforeFailure,
 			killpoint.BeforeVerdict, killpoint.BeforeLetter, killpoint.BeforeAck, killpoint.BeforeRunRenewal)),
 		strict(worker, 2, at(killpoint.AfterHandler, killpoint.AfterEffect, killpoint.AfterInbox, killpoint.AfterFailure,
