@@ -65,7 +65,7 @@ type Shard struct {
 	Batch       int64         // the last batch whose rows were removed
 	Total       int64         // rows removed up to and with it
 	CursorSeq   uint64        // stream sequence of the cursor that named them
-	UpdatedAt   time.Time
+	UpdatedAt   time.Time     // when they were, by the database's clock
 }
 
 // OutboxInfo is what a database says about its outbox.

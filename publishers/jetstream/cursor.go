@@ -18,14 +18,30 @@ type storedCursor struct {
 	schema.Cursor
 	Seq  uint64 // of the message; 0 if there is none
 	Time time.Time
+	bad  error // the message is no cursor, and Cursor is empty
 }
 
 // readCursor reads the last cursor on a subject from the stream's leader. A direct get would be answered by any
 // replica, which may not have the newest one.
 func readCursor(ctx context.Context, nc *nats.Conn, stream, subject string, timeout time.Duration) (storedCursor, error) {
+	return getCursor(ctx, nc, stream, subject, map[string]any{"last_by_subj": subject}, timeout)
+}
+
+// formerCursor reads the cursor that was there before something that is none came to stand at sequence seq. It is the
+// first message on the subject: a cursor takes the place of all before it, and no owner writes behind a stranger. Without
+// one the answer is empty.
+func formerCursor(ctx context.Context, nc *nats.Conn, stream, subject string, seq uint64, timeout time.Duration) (storedCursor, error) {
+	c, err := getCursor(ctx, nc, stream, subject, map[string]any{"seq": 1, "next_by_subj": subject}, timeout)
+	if err != nil || c.bad != nil || c.Seq >= seq {
+		return storedCursor{}, err
+	}
+	return c, nil
+}
+
+func getCursor(ctx context.Context, nc *nats.Conn, stream, subject string, which map[string]any, timeout time.Duration) (storedCursor, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	request, err := json.Marshal(map[string]string{"last_by_subj": subject})
+	request, err := json.Marshal(which)
 	if err != nil {
 		return storedCursor{}, err
 	}
@@ -43,7 +59,7 @@ func readCursor(ctx context.Context, nc *nats.Conn, stream, subject string, time
 	return c, nil
 }
 
-// decodeStoredCursor reads the server's answer to a request for the last cursor.
+// decodeStoredCursor reads the server's answer to a request for a cursor.
 func decodeStoredCursor(reply []byte) (storedCursor, error) {
 	var body struct {
 		Error   *serverError `json:"error"`
@@ -65,5 +81,5 @@ func decodeStoredCursor(reply []byte) (storedCursor, error) {
 		return storedCursor{}, errors.New("the answer has no sequence")
 	}
 	c, err := schema.DecodeCursor(body.Message.Data)
-	return storedCursor{Cursor: c, Seq: body.Message.Seq, Time: body.Message.Time}, err
+	return storedCursor{Cursor: c, Seq: body.Message.Seq, Time: body.Message.Time, bad: err}, nil
 }

@@ -25,8 +25,8 @@ func TestReadCursor_without_stream_or_cursor(t *testing.T) {
 	if _, err := write(t, w, 0); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := readCursor(t.Context(), b.nc, "MB_JOBS", cursorSubject, time.Second); err == nil || !strings.Contains(err.Error(), "decode cursor") {
-		t.Errorf("a cursor that is none: %v", err)
+	if c, err := readCursor(t.Context(), b.nc, "MB_JOBS", cursorSubject, time.Second); err != nil || c.Seq == 0 || c.bad == nil || !strings.Contains(c.bad.Error(), "decode cursor") {
+		t.Errorf("a cursor that is none: %+v, %v", c, err)
 	}
 	plain, err := nats.Connect(testkit.NATS(t, func(o *server.Options) { o.JetStream = false }).URL())
 	if err != nil {

@@ -54,6 +54,8 @@ func TestStops(t *testing.T) {
 		"no cursor":               {true, true, 1, storedCursor{}, StopStreamLost},
 		"unknown owner":           {true, false, 5, cursor(3, 7), StopForeignOwner},
 		"unknown owner, behind":   {true, false, 2, cursor(3, 7), StopDatabaseBehind},
+		"no cursor in its place":  {true, false, 5, storedCursor{Seq: 9, bad: errKilled}, StopUnreadable},
+		"nothing sent, and that":  {true, false, 0, storedCursor{Seq: 9, bad: errKilled}, StopUnreadable},
 		"copy":                    {false, true, 5, cursor(3, 7), StopClone},
 		"unknown owner, new ours": {true, false, 0, cursor(0, 0), StopForeignOwner},
 	} {

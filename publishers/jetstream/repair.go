@@ -71,52 +71,6 @@ type RepairOptions struct {
 	Forget          string // id of an outbox whose database is gone for good; nothing else is repaired
 }
 
-// An AmbiguousRow may or may not have been sent.
-type AmbiguousRow struct {
-	schema.ShardRef
-	Seq       int64
-	ID        string // of the message
-	Subject   string // without prefix
-	CreatedAt time.Time
-	Scheduled bool // it waits for its time, not in the outbox; Seq is its number there
-}
-
-// A Plan says what a repair found and would do.
-type Plan struct {
-	Options   RepairOptions
-	Lines     []string       // found and to do, in order; empty if nothing needs a repair
-	Undecided []string       // decisions that are needed first
-	Rows      []AmbiguousRow // what Options.Ambiguous decides on
-	steps     []step
-
-	seen map[schema.ShardRef]map[schema.RowName]bool // rows that waited in stopped shards
-	only map[schema.ShardRef]map[schema.RowName]bool // when it is carried out: what the plan before has seen
-}
-
-// consider returns the rows of a stopped shard that the plan is about. Those that come in between a plan and its
-// carrying out are not: a stopped shard has not sent them, and producers do not wait for a repair.
-func (p *Plan) consider(ref schema.ShardRef, rows []schema.Row) []schema.Row {
-	if p.only != nil {
-		rows = slices.DeleteFunc(rows, func(row schema.Row) bool { return !p.only[ref][row.Name()] })
-	}
-	p.seen[ref] = make(map[schema.RowName]bool, len(rows))
-	for _, row := range rows {
-		p.seen[ref][row.Name()] = true
-	}
-	return rows
-}
-
-// A step is one thing a plan does.
-type step func(ctx context.Context) error
-
-func (p *Plan) say(format string, args ...any) {
-	p.Lines = append(p.Lines, fmt.Sprintf(format, args...))
-}
-
-func (p *Plan) ask(format string, args ...any) {
-	p.Undecided = append(p.Undecided, fmt.Sprintf(format, args...))
-}
-
 // A Repairer answers for the stops: it shows what it would do, and does it.
 type Repairer struct {
 	store RepairStore
@@ -145,7 +99,7 @@ func (r *Repairer) Plan(ctx context.Context, opts RepairOptions) (*Plan, error) 
 
 func (r *Repairer) plan(ctx context.Context, p *Plan) (*Plan, error) {
 	opts := p.Options
-	p.seen = make(map[schema.ShardRef]map[schema.RowName]bool)
+	p.seen, p.had = make(map[schema.RowName]bool), make(map[schema.UUID]bool)
 	if opts.Ambiguous != "" && opts.Ambiguous != Resend && opts.Ambiguous != Park {
 		return nil, fmt.Errorf("plan repair: %q is neither %s nor %s", schema.OneLine(string(opts.Ambiguous)), Resend, Park)
 	}
@@ -159,16 +113,17 @@ func (r *Repairer) plan(ctx context.Context, p *Plan) (*Plan, error) {
 	return p, nil
 }
 
-// Apply does what the plan says, if the situation is still the same. What it has done before an error stays done; the
-// next plan goes on from there.
+// Apply does what the plan says, if what it follows from is still the same: the stops, the ledgers, the cursors and what
+// becomes of the rows it knows. Rows that were published since do not matter and are not touched. What it has done before
+// an error stays done; the next plan goes on from there.
 func (r *Repairer) Apply(ctx context.Context, p *Plan) error {
-	now, err := r.plan(ctx, &Plan{Options: p.Options, only: p.seen})
+	now, err := r.plan(ctx, &Plan{Options: p.Options, before: p})
 	switch {
 	case err != nil:
 		return err
 	case len(now.Undecided) > 0:
 		return fmt.Errorf("repair: %w: %s", ErrUndecided, now.Undecided[0])
-	case !slices.Equal(now.Lines, p.Lines):
+	case !slices.Equal(now.facts, p.facts):
 		return fmt.Errorf("repair: %w", ErrPlanChanged)
 	}
 	for _, do := range now.steps {
@@ -194,7 +149,7 @@ func (r *Repairer) planShards(ctx context.Context, p *Plan) error {
 	}
 	if !info.Bound {
 		p.say("The outbox id %s was given to another database: this one becomes its owner. The original must not run any more.", info.ID)
-		p.steps = append(p.steps, r.store.Rebind)
+		p.do(r.store.Rebind, "rebind", info.ID)
 	}
 	for _, stream := range schema.Streams {
 		if err := r.planStream(ctx, p, info, stream); err != nil {
@@ -216,7 +171,7 @@ func (r *Repairer) planStream(ctx context.Context, p *Plan, info schema.OutboxIn
 	if err != nil {
 		return err
 	}
-	var stopped []*patient
+	var stopped, lost []*patient
 	for _, ledger := range ledgers {
 		x := &patient{r: r, info: info, ledger: ledger}
 		if err := x.examine(ctx); err != nil {
@@ -225,12 +180,15 @@ func (r *Repairer) planStream(ctx context.Context, p *Plan, info schema.OutboxIn
 		if x.stop != "" {
 			stopped = append(stopped, x)
 		}
+		if x.anew() && x.stop != StopStreamBehind && ledger.Batch > 0 {
+			lost = append(lost, x)
+		}
 	}
 	if len(stopped) == 0 {
 		return r.planMissing(ctx, p, r.cfg.Subjects.StreamName(stream))
 	}
-	if slices.ContainsFunc(stopped, func(x *patient) bool { return x.stop == StopStreamLost }) {
-		if err := r.planRecreated(ctx, p, stream, ledgers); err != nil {
+	if len(lost) > 0 {
+		if err := r.planRecreated(ctx, p, stream, lost); err != nil {
 			return err
 		}
 	}

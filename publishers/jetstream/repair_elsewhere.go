@@ -2,6 +2,7 @@ package jetstream
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"time"
 
@@ -19,12 +20,13 @@ func (x *patient) planElsewhere(ctx context.Context, p *Plan) error {
 	if err != nil {
 		return err
 	}
+	scheduled, parked = consider(p, scheduled), consider(p, parked)
 	all := make([]schema.Row, 0, len(scheduled)+len(parked))
 	for _, row := range scheduled {
 		all = append(all, row.Row)
 	}
 	all = append(all, parked...)
-	sent, err := x.stored(ctx, all)
+	sent, err := x.stored(ctx, p, all)
 	if err != nil {
 		return err
 	}
@@ -45,6 +47,7 @@ func (x *patient) planElsewhere(ctx context.Context, p *Plan) error {
 	for _, row := range parked {
 		if sent[row.ID] {
 			again = append(again, messageID(row))
+			p.facts = append(p.facts, fmt.Sprint("sent before", row.Name()))
 		}
 	}
 	if n := len(again); n > 0 {
@@ -55,13 +58,13 @@ func (x *patient) planElsewhere(ctx context.Context, p *Plan) error {
 }
 
 // stored returns which rows the stream has or is said to have, wherever they wait.
-func (x *patient) stored(ctx context.Context, rows []schema.Row) (map[schema.UUID]bool, error) {
+func (x *patient) stored(ctx context.Context, p *Plan, rows []schema.Row) (map[schema.UUID]bool, error) {
 	if len(rows) == 0 {
 		return nil, nil
 	}
 	sent := make(map[schema.UUID]bool)
 	if x.stop == StopDatabaseBehind {
-		held, err := x.held(ctx, rows)
+		held, err := x.held(ctx, p, rows)
 		if err != nil {
 			return nil, err
 		}
@@ -84,6 +87,7 @@ func (x *patient) decideScheduled(p *Plan, unsure []schema.Row, why string) {
 		return
 	}
 	for _, row := range unsure {
+		x.unsure = append(x.unsure, row.Name())
 		if p.Options.Ambiguous == Park {
 			x.parkScheduled = append(x.parkScheduled, row.Name())
 		}

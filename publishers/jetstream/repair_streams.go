@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -15,19 +17,20 @@ import (
 // last removal.
 const sequenceMargin = 1 << 20
 
-// planRecreated sees to a stream that has lost our cursors. Its sequences must begin above those that a former owner
-// may still expect, or else the fence would let that owner pass.
-func (r *Repairer) planRecreated(ctx context.Context, p *Plan, stream schema.Stream, ledgers []schema.Shard) error {
+// planRecreated sees to a stream that has lost our cursors. Its sequences must go on above those that a former owner may
+// still expect, or else the fence would let that owner pass. A stream that is still the one of the last removals has
+// given them all out. That it has come as far again proves nothing: others may have filled a new one.
+func (r *Repairer) planRecreated(ctx context.Context, p *Plan, stream schema.Stream, lost []*patient) error {
 	name := r.cfg.Subjects.StreamName(stream)
 	var above uint64
-	for _, l := range ledgers {
-		above = max(above, l.CursorSeq)
+	for _, x := range lost {
+		above = max(above, x.ledger.CursorSeq)
 	}
 	first := above + sequenceMargin
 	found, err := r.js.Stream(ctx, name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		p.say("Stream %s is missing; whatever it still held is gone. It is created with sequences from %d on.", name, first)
-		p.steps = append(p.steps, func(ctx context.Context) error { return r.createStream(ctx, name, first) })
+		p.do(func(ctx context.Context) error { return r.createStream(ctx, name, first) }, "create", name, first)
 		r.askRecreated(p, name)
 		return nil
 	}
@@ -38,8 +41,17 @@ func (r *Repairer) planRecreated(ctx context.Context, p *Plan, stream schema.Str
 	if err != nil {
 		return err
 	}
-	if info.State.LastSeq >= above {
-		p.say("Stream %s has lost our cursors. It holds %d messages, which stay.", name, info.State.Msgs)
+	p.facts = append(p.facts, fmt.Sprint(name, info.Created))
+	if info.State.LastSeq+1 >= first || info.State.Msgs > 0 && !r.recreated(info.Created, lost) {
+		if slices.ContainsFunc(lost, func(x *patient) bool { return x.stop == StopStreamLost }) {
+			p.say("Stream %s has lost our cursors. It holds %d messages, which stay.", name, info.State.Msgs)
+			r.askRecreated(p, name)
+		}
+		return nil
+	}
+	if info.State.Msgs == 0 {
+		p.say("Stream %s is empty. Its sequences go on at %d, above those that a former owner may expect.", name, first)
+		p.do(func(ctx context.Context) error { return raise(ctx, found, first) }, "raise", name, first, info.State.LastSeq)
 		r.askRecreated(p, name)
 		return nil
 	}
@@ -54,9 +66,20 @@ func (r *Repairer) planRecreated(ctx context.Context, p *Plan, stream schema.Str
 	}
 	p.say("Stream %s was recreated and holds %d messages, which are deleted: its sequences must begin at %d, above those that a former owner may expect.",
 		name, info.State.Msgs, first)
-	p.steps = append(p.steps, func(ctx context.Context) error { return raise(ctx, found, first) })
+	// What came in since the plan would be deleted as well, unseen.
+	p.do(func(ctx context.Context) error {
+		for _, x := range lost {
+			x.cursor.Seq = 0 // what is on its subject goes as well
+		}
+		return raise(ctx, found, first)
+	}, "raise", name, first, info.State.LastSeq)
 	r.askRecreated(p, name)
 	return nil
+}
+
+// recreated reports whether a stream may have been created after a shard's last removal, of what an older one had taken.
+func (r *Repairer) recreated(created time.Time, lost []*patient) bool {
+	return slices.ContainsFunc(lost, func(x *patient) bool { return !created.Add(r.margin).Before(x.ledger.UpdatedAt) })
 }
 
 // planMissing sees to a stream that is missing although no shard has sent anything into it, or none ever does.
@@ -66,7 +89,7 @@ func (r *Repairer) planMissing(ctx context.Context, p *Plan, name string) error 
 		return err
 	}
 	p.say("Stream %s is missing; whatever it held is gone. It is created.", name)
-	p.steps = append(p.steps, func(ctx context.Context) error { return r.createStream(ctx, name, 0) })
+	p.do(func(ctx context.Context) error { return r.createStream(ctx, name, 0) }, "create", name)
 	r.askRecreated(p, name)
 	return nil
 }
@@ -162,13 +185,18 @@ func (r *Repairer) planForget(ctx context.Context, p *Plan) error {
 			if err != nil {
 				return err
 			}
+			p.facts = append(p.facts, fmt.Sprint(subject, c.Seq)) // one that moves belongs to a database that lives
+			if c.bad != nil {
+				p.say("Stream %s: what stands in the place of the cursor %s, and is none, is deleted.", name, subject)
+				continue
+			}
 			p.say("Stream %s: the cursor %s of batch %d, written %s, is deleted. Should its database come back, its shard is stopped.",
 				name, subject, c.Batch, c.Time.UTC().Format("2006-01-02 15:04:05 MST"))
 		}
 		if len(subjects) > 0 {
-			p.steps = append(p.steps, func(ctx context.Context) error {
+			p.do(func(ctx context.Context) error {
 				return found.Purge(ctx, jetstream.WithPurgeSubject(filter)) // never without a subject: all other cursors would go
-			})
+			}, "forget", filter)
 		}
 	}
 	return nil
@@ -190,7 +218,7 @@ func (r *Repairer) planClone(ctx context.Context, p *Plan, info schema.OutboxInf
 			}
 		}
 	}
-	p.steps = append(p.steps, func(ctx context.Context) error { return r.newOutbox(ctx, info) })
+	p.do(func(ctx context.Context) error { return r.newOutbox(ctx, info) }, "clone", info.ID)
 	if len(p.Rows) > 0 && p.Options.Ambiguous == "" {
 		p.ask("%d waiting rows were copied with the database and the original sends them too: choose whether to %s or to %s them here",
 			len(p.Rows), Resend, Park)
@@ -204,18 +232,19 @@ func (x *patient) planCopies(ctx context.Context, p *Plan) error {
 	if err != nil {
 		return err
 	}
-	x.decide(p, rows)
+	x.decide(p, consider(p, rows))
 	scheduled, err := x.scheduled(ctx)
 	if err != nil {
 		return err
 	}
 	var waiting []schema.Row
-	for _, row := range scheduled {
+	for _, row := range consider(p, scheduled) {
 		waiting = append(waiting, row.Row)
 	}
 	x.decideScheduled(p, waiting, "were copied as well")
+	p.facts = append(p.facts, fmt.Sprint(x.ledger.ShardRef, x.unsure))
 	if len(x.park)+len(x.parkScheduled) > 0 {
-		p.steps = append(p.steps, x.parkCopies)
+		p.do(x.parkCopies, "park")
 	}
 	return nil
 }

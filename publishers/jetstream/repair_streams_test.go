@@ -19,16 +19,9 @@ func TestRepair_stream_recreated(t *testing.T) {
 					t.Fatal(err)
 				}
 			},
-			"with new messages": func(t *testing.T, b *broker) {
-				if err := EnsureStreams(t.Context(), b.js, StreamsConfig{}); err != nil {
-					t.Fatal(err)
-				}
-				for range 4 {
-					if _, err := b.js.Publish(t.Context(), "mb.jobs.shop.foreign", nil); err != nil {
-						t.Fatal(err)
-					}
-				}
-			},
+			"with new messages": func(t *testing.T, b *broker) { fill(t, b, 4) },
+			// It has come as far as the one before. That proves nothing.
+			"filled by others": func(t *testing.T, b *broker) { fill(t, b, 60) },
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -51,8 +44,11 @@ func TestRepair_stream_recreated(t *testing.T) {
 				wantPlan(t, plan(t, r, RepairOptions{Ambiguous: Resend}), false, "--stream-recreated")
 				p := plan(t, r, RepairOptions{Ambiguous: Resend, StreamRecreated: true})
 				wantPlan(t, p, true, "of the 11 messages it had sent", "9 waiting rows may have been sent")
-				if name == "with new messages" {
+				switch name {
+				case "with new messages":
 					wantPlan(t, p, true, "holds 4 messages, which are deleted")
+				case "filled by others":
+					wantPlan(t, p, true, "holds 60 messages, which are deleted")
 				}
 				apply(t, r, p)
 				s, err := b.js.Stream(t.Context(), "MB_JOBS")
@@ -74,6 +70,32 @@ func TestRepair_stream_recreated(t *testing.T) {
 			})
 		}
 	})
+}
+
+// fill makes the stream of jobs anew and has somebody else write to it.
+func fill(t *testing.T, b *broker, n int) {
+	t.Helper()
+	if err := EnsureStreams(t.Context(), b.js, StreamsConfig{}); err != nil {
+		t.Fatal(err)
+	}
+	for range n {
+		if _, err := b.js.Publish(t.Context(), "mb.jobs.shop.foreign", nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Clocks differ: what may have been created since the last removal counts as created since.
+func TestRepair_takes_a_stream_in_doubt_for_a_new_one(t *testing.T) {
+	t.Parallel()
+	removed := time.Now()
+	lost := []*patient{{ledger: schema.Shard{UpdatedAt: removed}}, {ledger: schema.Shard{UpdatedAt: removed.Add(time.Hour)}}}
+	r := &Repairer{margin: time.Minute}
+	for after, want := range map[time.Duration]bool{time.Hour: true, time.Second: true, -59 * time.Second: true, -2 * time.Minute: false, -time.Hour: false} {
+		if got := r.recreated(removed.Add(after), lost); got != want {
+			t.Errorf("created %v after the last removal: recreated is %v, want %v", after, got, want)
+		}
+	}
 }
 
 // A stream that others have begun to use again is not emptied.

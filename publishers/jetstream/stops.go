@@ -16,6 +16,7 @@ const (
 	StopStreamLost     Stop = "stream_lost"     // the stream has no cursor although rows were sent: it was deleted, recreated or purged
 	StopDatabaseBehind Stop = "database_behind" // the database was restored to an older state: its ledger is behind the cursor
 	StopForeignOwner   Stop = "foreign_owner"   // the cursor was written by an owner that the database never knew
+	StopUnreadable     Stop = "unreadable"      // what stands in the cursor's place is no cursor: a stranger has written it
 	StopClone          Stop = "clone"           // the database is a copy of the one that the outbox id was given to
 )
 
@@ -31,6 +32,8 @@ func (s Stop) Hint() string {
 	case StopForeignOwner:
 		return "Another copy of this database sends under the same outbox id, or the database has lost its last commits. " +
 			"Make sure that no other copy runs, then run `millbridge repair`, or `millbridge repair --as-clone` for a copy that lives on its own"
+	case StopUnreadable:
+		return "Something else than Millbridge, or a newer one, has written to the cursor's subject. Run `millbridge repair` to see what can be recovered and to go on"
 	case StopClone:
 		return "The database was copied or restored elsewhere. Run `millbridge repair` if it replaces the original, `millbridge repair --as-clone` if both live on"
 	}
@@ -58,6 +61,8 @@ func stopFor(bound bool, ledger schema.Shard, c storedCursor, known bool) (Stop,
 		return StopStreamLost, fmt.Sprintf("the stream has no cursor, the ledger says batch %d with %d rows sent", ledger.Batch, ledger.Total)
 	case c.Seq == 0:
 		return "", ""
+	case c.bad != nil:
+		return StopUnreadable, fmt.Sprintf("message %d of the stream stands in the cursor's place and is none (%v)", c.Seq, c.bad)
 	case ledger.Batch > c.Batch:
 		return StopStreamBehind, fmt.Sprintf("the stream's cursor says batch %d, the ledger says %d: %d sent rows are not in the stream",
 			c.Batch, ledger.Batch, ledger.Total-c.Total)

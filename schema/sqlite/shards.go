@@ -37,9 +37,9 @@ func (s *Store) Acquire(ctx context.Context, ref schema.ShardRef, token string, 
 	err = s.update(ctx, "acquire shard", func(tx *sql.Tx) error {
 		now := s.now()
 		var err error
-		shards, err = collect(ctx, tx, scanShard, `UPDATE millbridge_shards SET owner = ?, updated_at = ?
+		shards, err = collect(ctx, tx, scanShard, `UPDATE millbridge_shards SET owner = ?
 			WHERE stream = ? AND generation = ? AND shard = ? RETURNING `+shardColumns,
-			token, now, string(ref.Stream), ref.Generation, ref.Shard)
+			token, string(ref.Stream), ref.Generation, ref.Shard)
 		if err != nil {
 			return err
 		}

@@ -185,6 +185,43 @@ func TestStream_recreated_or_emptied(t *testing.T) {
 	}
 }
 
+// A stranger writes to the subjects of all cursors. Status names it, and a repair finds the cursors again.
+func TestStranger_writes_to_the_cursors(t *testing.T) {
+	t.Parallel()
+	w := first(t)
+	w.rounds()
+	for _, stream := range []string{"MB_JOBS", "MB_EVENTS"} {
+		s, err := w.js.Stream(t.Context(), stream)
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := s.Info(t.Context(), natsjs.WithSubjectFilter("mb.cursor.>"))
+		if err != nil || len(info.State.Subjects) == 0 {
+			t.Fatalf("%s has no cursors (%v)", stream, err)
+		}
+		for subject := range info.State.Subjects {
+			if _, err := w.js.Publish(t.Context(), subject, []byte("x")); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	waiting := ids(w.publish(some(2)...))
+	w.want(3, args("status"), "is stopped (unreadable)", "written to the cursor's subject", "millbridge repair")
+	w.plan(3, "").says(t, "is none", "is still there", "mb.cursor.jobs.", "mb.cursor.events.")
+	w.want(0, args("repair --apply"), "done")
+	w.fine()
+	w.drain()
+	if others := w.check(); len(others) > 0 {
+		t.Errorf("the streams hold others: %v", others)
+	}
+	stored := w.stored()
+	for id := range waiting {
+		if stored[id] != 1 {
+			t.Errorf("%s is stored %d times", id, stored[id])
+		}
+	}
+}
+
 // Two databases feed one stream. When one is gone for good, what is left of it is removed, and the other goes on.
 func TestTwo_databases_and_one_is_forgotten(t *testing.T) {
 	t.Parallel()
