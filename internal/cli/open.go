@@ -63,6 +63,7 @@ func (o *opened) close() {
 type need struct {
 	nats   bool // the streams; the embedded default always has them
 	create bool // an embedded data directory is made if there is none
+	stay   bool // the command lasts: it runs an embedded data directory when the process that did has ended
 }
 
 // withBridge runs f on database and streams.
@@ -103,7 +104,7 @@ func (a *app) openEmbedded(ctx context.Context, o *opened, n need) error {
 	if _, runs, err := embedded.Find(ctx, dir); err == nil && runs && !n.create {
 		open = embedded.Attach // at once, without waiting for the other process to end
 	}
-	in, err := open(ctx, dir, embedded.Options{Logger: o.log})
+	in, err := open(ctx, dir, embedded.Options{Logger: o.log, Succeed: n.stay})
 	if err != nil {
 		return err
 	}

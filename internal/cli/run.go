@@ -29,7 +29,7 @@ JSON and ends.`,
   millbridge run --drain | jq .handled`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			err := a.with(cmd, need{nats: true, create: true}, func(ctx context.Context, o *opened) error {
+			err := a.with(cmd, need{nats: true, create: true, stay: true}, func(ctx context.Context, o *opened) error {
 				if migrate {
 					if _, _, err := o.store.MigrateUp(ctx); err != nil {
 						return err

@@ -17,6 +17,7 @@ import (
 
 	"github.com/millbridge/millbridge/handlers/webhook"
 	"github.com/millbridge/millbridge/internal/cli"
+	"github.com/millbridge/millbridge/internal/embedded"
 	"github.com/millbridge/millbridge/internal/filelock"
 	"github.com/millbridge/millbridge/internal/testkit"
 )
@@ -379,4 +380,29 @@ func TestRun_follows_a_process_that_dies_meanwhile(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// A command that looks into the data directory may run it when `run` starts. When the command ends, `run` goes on alone.
+func TestRun_succeeds_the_command_it_has_found(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "data")
+	command, err := embedded.Open(t.Context(), dir, embedded.Options{Logger: testkit.Logger(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer command.Close()
+	r := newReceiver(t)
+	p := start(t, "run", "--data-dir", dir, "--config", webhooksFile(t, r))
+	awaitText(t, p, "bridge runs")
+	if err := command.Close(); err != nil {
+		t.Fatal(err)
+	}
+	awaitText(t, p, "runs the data directory")
+	if res := call(t, "", nil, "publish", "job", "crm", "x", "one", "--data-dir", dir); res.code != 0 {
+		t.Fatal(res)
+	}
+	testkit.Eventually(t, testTimeout, func() error { return r.has("one") })
+	if code := p.end(); code != 0 {
+		t.Errorf("run ended with %d:\n%s", code, p.text())
+	}
 }

@@ -283,6 +283,55 @@ func TestTwoProcesses(t *testing.T) {
 	}
 }
 
+// Processes that stay and are attached run the directory when its process has ended: one of them, and whoever else is
+// attached finds it.
+func TestAttached_one_succeeds(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	first := open(t, dir)
+	stored(t, first.Conn(), "one")
+	var attached []*embedded.Instance
+	for _, succeed := range []bool{false, true, true} {
+		in, err := embedded.Attach(t.Context(), dir, embedded.Options{Logger: testkit.Logger(t), Succeed: succeed})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer in.Close()
+		attached = append(attached, in)
+	}
+	for left := 2; left > 0; left-- {
+		if err := first.Close(); err != nil {
+			t.Fatal(err)
+		}
+		first = nil
+		testkit.Eventually(t, 20*time.Second, func() error {
+			for i, in := range attached {
+				if !in.Attached() {
+					first = in
+					attached = append(attached[:i:i], attached[i+1:]...)
+					return nil
+				}
+			}
+			return errors.New("nobody runs the directory")
+		})
+		for _, in := range append(attached, first) {
+			testkit.Eventually(t, 20*time.Second, func() error { return in.Conn().FlushTimeout(time.Second) })
+			if n := messages(t, in.Conn()); n != 1 {
+				t.Errorf("%d messages, want 1", n)
+			}
+		}
+		if running, ok, err := embedded.Find(t.Context(), dir); err != nil || !ok || running.PID != os.Getpid() {
+			t.Errorf("found %v %v %v", running, ok, err)
+		}
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok, err := embedded.Find(t.Context(), dir); ok || err != nil {
+		t.Errorf("found %v, %v when all that stay have ended", ok, err)
+	}
+}
+
 func TestStaleFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -37,6 +37,9 @@ type Options struct {
 	Logger *slog.Logger // Default: nothing is logged.
 	Server ServerOptions
 	Store  sqlite.Options
+	// Succeed makes an instance that is attached run the directory itself once the process that ran it has ended: for
+	// processes that stay. Without it, those that are attached have no server until another process opens the directory.
+	Succeed bool
 }
 
 func (o Options) withDefaults() Options {
@@ -59,10 +62,15 @@ type Instance struct {
 	Store   *sqlite.Store // migrated
 	NATSURL string        // where clients connect; contains the token
 
-	conn   *nats.Conn
+	conn  *nats.Conn
+	close func() error
+
+	waiting sync.WaitGroup // to succeed another process
+	giveUp  context.CancelFunc
+
+	mu     sync.Mutex
 	server *Server // nil when another process runs it
 	lock   *filelock.Lock
-	close  func() error
 }
 
 // lockWait is how long Open waits for somebody who is about to stop, or who only looks.
@@ -88,14 +96,13 @@ func Open(ctx context.Context, dir string, opts Options) (*Instance, error) {
 }
 
 func newInstance(dir string) *Instance {
-	in := &Instance{Dir: dir}
+	in := &Instance{Dir: dir, giveUp: func() {}}
 	in.close = sync.OnceValue(in.stop)
 	return in
 }
 
 func (in *Instance) start(ctx context.Context, opts Options) error {
-	// What a process that has crashed left behind would send clients to a port that may be anybody's now.
-	if err := os.Remove(filepath.Join(in.Dir, addressName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := in.forgetAddress(); err != nil {
 		return err
 	}
 	if err := in.openStore(ctx, opts); err != nil {
@@ -104,16 +111,34 @@ func (in *Instance) start(ctx context.Context, opts Options) error {
 	if _, _, err := in.Store.MigrateUp(ctx); err != nil {
 		return err
 	}
-	var err error
-	if in.server, err = StartServer(ctx, filepath.Join(in.Dir, streamsName), rand.Text(), opts.Server); err != nil {
+	server, a, err := in.serve(ctx, opts)
+	if err != nil {
 		return err
 	}
-	a := address{Version: addressVersion, PID: os.Getpid(), Address: in.server.Addr(), Token: in.server.token, URL: in.server.URL()}
-	in.NATSURL = a.URL
+	in.server, in.NATSURL = server, a.URL
 	if in.conn, err = connect(func() (address, error) { return a, nil }, opts.Logger); err != nil {
 		return err
 	}
 	return a.write(in.Dir)
+}
+
+// forgetAddress removes what a process that has crashed left behind: it would send clients to a port that may be
+// anybody's now.
+func (in *Instance) forgetAddress() error {
+	err := os.Remove(filepath.Join(in.Dir, addressName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// serve starts the server; nobody knows its address yet.
+func (in *Instance) serve(ctx context.Context, opts Options) (*Server, address, error) {
+	server, err := StartServer(ctx, filepath.Join(in.Dir, streamsName), rand.Text(), opts.Server)
+	if err != nil {
+		return nil, address{}, err
+	}
+	return server, address{Version: addressVersion, PID: os.Getpid(), Address: server.Addr(), Token: server.token, URL: server.URL()}, nil
 }
 
 func (in *Instance) openStore(ctx context.Context, opts Options) error {
@@ -146,7 +171,56 @@ func Attach(ctx context.Context, dir string, opts Options) (*Instance, error) {
 	if err != nil {
 		return nil, fmt.Errorf("attach to data directory %s: %w", dir, errors.Join(err, in.Close()))
 	}
+	if opts.Succeed {
+		ctx, in.giveUp = context.WithCancel(context.WithoutCancel(ctx))
+		in.waiting.Go(func() { in.succeed(ctx, opts) })
+	}
 	return in, nil
+}
+
+// succeed runs the directory once the process that does has ended, until ctx ends.
+func (in *Instance) succeed(ctx context.Context, opts Options) {
+	const every = 200 * time.Millisecond
+	for pause(ctx, every) {
+		lock, err := filelock.Acquire(filepath.Join(in.Dir, lockName))
+		if errors.Is(err, filelock.ErrHeld) {
+			continue
+		}
+		if err == nil {
+			err = in.inherit(ctx, lock, opts)
+		}
+		if err == nil {
+			opts.Logger.Info("runs the data directory, whose process has ended", "dir", in.Dir)
+			return
+		}
+		if ctx.Err() == nil {
+			opts.Logger.Error("the data directory has no server", "dir", in.Dir, "error", err)
+			pause(ctx, time.Second)
+		}
+	}
+}
+
+// inherit runs the directory under a lock that was just taken. The connection finds the server by its address file.
+func (in *Instance) inherit(ctx context.Context, lock *filelock.Lock, opts Options) error {
+	err := in.forgetAddress()
+	if err != nil {
+		lock.Release()
+		return err
+	}
+	server, a, err := in.serve(ctx, opts)
+	if err != nil {
+		lock.Release()
+		return err
+	}
+	if err := a.write(in.Dir); err != nil {
+		server.Stop()
+		lock.Release()
+		return err
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.server, in.lock = server, lock
+	return nil
 }
 
 // comeAndGo is how long OpenOrAttach goes on while processes that run the directory come and go.
@@ -168,14 +242,18 @@ func OpenOrAttach(ctx context.Context, dir string, opts Options) (*Instance, err
 		}
 		select {
 		case <-ctx.Done():
-			return nil, err
+			return nil, errors.Join(ctx.Err(), err)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }
 
 // Attached reports whether another process runs the directory.
-func (in *Instance) Attached() bool { return in.lock == nil }
+func (in *Instance) Attached() bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.lock == nil
+}
 
 // Conn is a connection to the server that outlives its restarts and buffers nothing while it is away.
 func (in *Instance) Conn() *nats.Conn { return in.conn }
@@ -185,6 +263,8 @@ func (in *Instance) Conn() *nats.Conn { return in.conn }
 func (in *Instance) Close() error { return in.close() }
 
 func (in *Instance) stop() error {
+	in.giveUp()
+	in.waiting.Wait()
 	if in.conn != nil {
 		in.conn.Close()
 	}
