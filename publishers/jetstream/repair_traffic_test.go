@@ -16,11 +16,7 @@ func TestRepair_under_traffic(t *testing.T) {
 		t.Run("database behind", func(t *testing.T) {
 			t.Parallel()
 			db, b := open(t), openBroker(t)
-			db.mustPublish(t, jobs(0, 20)...)
-			restore := db.backup(t)
-			cfg := quick(t)
-			cfg.BatchRows = 2
-			drain(t, newForwarder(t, db, b.nc, cfg))
+			restore := runAhead(t, db, b, 20)
 			takeJobs(t, b, 4)
 			restore()
 			r := newRepairer(t, db, b)
@@ -32,8 +28,8 @@ func TestRepair_under_traffic(t *testing.T) {
 			takeJobs(t, b, 6) // the plan knows that they were sent
 			apply(t, r, p)
 			drain(t, newForwarder(t, db, b.nc, quick(t)))
-			if got := stored(t, b.js, "MB_JOBS"); len(got) != 10+8 {
-				t.Errorf("%d are stored, want 10 old and 8 new ones", len(got))
+			if got := stored(t, b.js, "MB_JOBS"); len(got) != 10+20+8 {
+				t.Errorf("%d are stored, want 10 old, 20 lost and 8 new ones", len(got))
 			}
 			if rows, err := db.parked(t.Context(), schema.RowFilter{Limit: 100}); err != nil || len(rows) != 4 {
 				t.Errorf("%d are parked (%v), want 4", len(rows), err)
@@ -82,6 +78,19 @@ func TestRepair_under_traffic(t *testing.T) {
 	})
 }
 
+// runAhead publishes n jobs, sends them and n more, and returns how to bring the database back to where it was before.
+// The second round makes every shard's cursor say that rows of the first are gone.
+func runAhead(t *testing.T, db *database, b *broker, n int) (restore func()) {
+	t.Helper()
+	db.mustPublish(t, jobs(0, n)...)
+	restore = db.backup(t)
+	f := newForwarder(t, db, b.nc, quick(t))
+	drain(t, f)
+	db.mustPublish(t, jobs(n, n)...)
+	drain(t, f)
+	return restore
+}
+
 // What a plan follows from is looked at again before it is carried out.
 func TestRepair_of_another_situation(t *testing.T) {
 	t.Parallel()
@@ -112,12 +121,8 @@ func TestRepair_of_another_situation(t *testing.T) {
 			t.Parallel()
 			databases(t, func(t *testing.T, open func(testing.TB) *database) {
 				db, b := open(t), openBroker(t)
-				db.mustPublish(t, jobs(0, 12)...)
-				restore := db.backup(t)
-				cfg := quick(t)
-				cfg.BatchRows = 1
-				drain(t, newForwarder(t, db, b.nc, cfg))
-				takeJobs(t, b, 12)
+				restore := runAhead(t, db, b, 20)
+				takeJobs(t, b, 20)
 				restore()
 				r := newRepairer(t, db, b)
 				p := plan(t, r, RepairOptions{Ambiguous: Resend})
