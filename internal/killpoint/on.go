@@ -49,7 +49,7 @@ func arm() (all []*trap) {
 	for variable, spring := range map[string]func(time.Duration){
 		KillVar:  func(time.Duration) { signal(syscall.SIGKILL) },
 		StopVar:  func(time.Duration) { signal(syscall.SIGSTOP) },
-		PauseVar: time.Sleep,
+		PauseVar: func(d time.Duration) { <-time.After(d) },
 	} {
 		text := os.Getenv(variable)
 		if text == "" {

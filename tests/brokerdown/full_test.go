@@ -20,7 +20,7 @@ func TestStream_full(t *testing.T) {
 			room[name] = info
 		}
 		w.sender.says(t, "the stream is full")
-		w.statusSays(t, "stream MB_JOBS is full")
+		w.statusSays(t, "stream MB_EVENTS is full") // that of jobs is emptied by those who work
 		for name := range room {
 			w.limit(t, name, func(c *natsjs.StreamConfig, _ uint64) { c.MaxBytes = -1 })
 		}

@@ -73,7 +73,7 @@ func (w *world) awaitEmpty(ctx context.Context, what string, count func() (int64
 		case time.Now().After(limit), ctx.Err() != nil:
 			return errors.Join(fmt.Errorf("%d are in %s and do not become fewer", n, what), err)
 		}
-		time.Sleep(50 * time.Millisecond)
+		<-time.After(50 * time.Millisecond)
 	}
 }
 
@@ -86,7 +86,7 @@ func (w *world) awaitServer(ctx context.Context) error {
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
-		time.Sleep(50 * time.Millisecond)
+		<-time.After(50 * time.Millisecond)
 	}
 }
 
@@ -305,7 +305,7 @@ func (w *world) replayAll() {
 			w.fault("the operator cannot replay: %v\n%s", p.cmd.ProcessState, p.output())
 			return
 		}
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 	}
 	w.rest(true)
 	letters, err := proof.Letters(context.Background(), w.js, subjects)

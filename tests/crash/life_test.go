@@ -146,7 +146,7 @@ func (s *slot) killNow(p *process) {
 // wakeLater lets a stopped process go on when its leases are long over, and then asks it to stop.
 func (s *slot) wakeLater(p *process) {
 	s.w.died(s.role)
-	time.Sleep(s.w.zombieTime)
+	<-time.After(s.w.zombieTime)
 	p.signal(syscall.SIGCONT)
 	s.w.tally.add(func(t *totals) { t.Cycles++; t.Zombies++ })
 	if p.endsWithin(1500 * time.Millisecond) {
@@ -191,7 +191,7 @@ func (s *slot) unasked(p *process) {
 		return
 	}
 	s.w.fault("%s has ended by itself: %v\n%s", s.name, p.cmd.ProcessState, p.output())
-	time.Sleep(time.Second)
+	<-time.After(time.Second)
 }
 
 // slot makes a slot of the world.

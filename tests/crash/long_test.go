@@ -109,7 +109,7 @@ func (w *world) storm(d time.Duration, roles ...role) {
 	var server sync.WaitGroup
 	if when := time.Duration(w.rand.Int64N(int64(2 * d))); w.server != nil && when < d {
 		server.Go(func() {
-			time.Sleep(when)
+			<-time.After(when)
 			w.restartServer()
 		})
 	}

@@ -33,7 +33,7 @@ func newReceiver(t *testing.T) *receiver {
 		}]++
 		r.mu.Unlock()
 		if slow {
-			time.Sleep(1500 * time.Millisecond)
+			<-time.After(1500 * time.Millisecond)
 		}
 	}))
 	t.Cleanup(r.Close)

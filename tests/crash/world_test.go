@@ -219,7 +219,7 @@ func (w *world) traffic(d time.Duration, slots ...*slot) {
 		living.Go(func() { s.run(over, fated.Done) })
 	}
 	if d > 0 {
-		time.Sleep(d)
+		<-time.After(d)
 	} else {
 		fated.Wait()
 	}

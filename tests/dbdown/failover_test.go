@@ -136,7 +136,7 @@ func TestPostgres_fails_over_to_a_standby_that_lags(t *testing.T) {
 				}
 				return err
 			})
-			time.Sleep(lag)
+			<-time.After(lag)
 			if err := primary.Kill(); err != nil {
 				t.Fatal(err)
 			}

@@ -102,7 +102,7 @@ func TestPostgres_is_silent(t *testing.T) {
 		t.Logf("health says so after %v", time.Since(began).Round(time.Millisecond))
 		w.says(3*time.Minute, "status", "database unknown: no answer")
 		if *long {
-			time.Sleep(45 * time.Second) // longer than any lease
+			<-time.After(45 * time.Second) // longer than any lease
 		}
 		// What was on its way is lost for good: as if the connections had been forgotten on the way.
 		proxy.Swallow(netproxy.Both)

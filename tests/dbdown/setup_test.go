@@ -56,7 +56,7 @@ func times(short, many int) int {
 }
 
 // pause is a moment chosen at random, up to most.
-func pause(most time.Duration) { time.Sleep(rand.N(most)) }
+func pause(most time.Duration) { <-time.After(rand.N(most)) }
 
 // world is an application with its database, and a bridge at work in the same process.
 type world struct {
@@ -202,7 +202,7 @@ func (w *world) produce(n int, every time.Duration) (stop func()) {
 						w.t.Errorf("publishing failed for good: %v", err)
 					}
 				}
-				time.Sleep(every/2 + rand.N(every))
+				<-time.After(every/2 + rand.N(every))
 			}
 		})
 	}

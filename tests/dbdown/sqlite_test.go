@@ -147,7 +147,7 @@ func TestSQLite_is_busy(t *testing.T) {
 		if err := w.publish(t.Context(), schema.NewJob("tx", "do", nil)); !errors.Is(err, schema.ErrRetryTransaction) || schema.KindOf(err) != schema.Temporary {
 			t.Errorf("publishing while somebody else writes: %v", err)
 		}
-		time.Sleep(3 * patience)
+		<-time.After(3 * patience)
 		if err := tx.Rollback(); err != nil {
 			t.Fatal(err)
 		}

@@ -29,7 +29,7 @@ func tool(t *testing.T, name string, args ...string) []byte {
 	path := filepath.Join(bin, name)
 	if _, err := os.Stat(path); err != nil {
 		if path, err = exec.LookPath(name); err != nil {
-			t.Skipf("%s is not installed", name)
+			t.Fatalf("%s is not installed: it comes with PostgreSQL (Debian: apt-get install postgresql)", name)
 		}
 	}
 	cmd := exec.CommandContext(t.Context(), path, args...)

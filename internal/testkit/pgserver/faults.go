@@ -27,7 +27,7 @@ func (s *Server) Kill() error {
 		}
 	}
 	// Those that were begun in between end by themselves when they miss the postmaster.
-	for end := time.Now().Add(startTimeout); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(startTimeout); time.Now().Before(end); <-time.After(time.Millisecond) {
 		if !anyAlive(pids) && !s.holdsMemory() {
 			// A dead postmaster that nobody has collected yet would count as one that runs.
 			return os.Remove(filepath.Join(s.DataDir(), "postmaster.pid"))

@@ -178,6 +178,6 @@ func awaitPort(addr string) error {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("it does not listen: %s", strings.TrimSpace(err.Error()))
 		}
-		time.Sleep(10 * time.Millisecond)
+		<-time.After(10 * time.Millisecond)
 	}
 }

@@ -66,7 +66,7 @@ func openBridge(ctx context.Context, o options) (database, *nats.Conn, error) {
 	}
 	in, err := embedded.Attach(ctx, o.dir, embedded.Options{Logger: slog.Default()})
 	for err != nil && ctx.Err() == nil { // nobody runs the directory at this moment
-		time.Sleep(50 * time.Millisecond)
+		<-time.After(50 * time.Millisecond)
 		in, err = embedded.Attach(ctx, o.dir, embedded.Options{Logger: slog.Default()})
 	}
 	if err != nil {

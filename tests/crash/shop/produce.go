@@ -31,7 +31,7 @@ func produce(ctx context.Context, o options) error {
 		switch {
 		case err != nil && ctx.Err() == nil:
 			slog.Warn("not sold", "error", err)
-			time.Sleep(20 * time.Millisecond)
+			<-time.After(20 * time.Millisecond)
 		case commit && err == nil:
 			j.note("committed %d", fresh)
 		case err == nil:

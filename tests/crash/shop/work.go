@@ -34,7 +34,7 @@ func work(ctx context.Context, o options) error {
 	bridge, err := router.Open(ctx, cfg)
 	for err != nil && ctx.Err() == nil {
 		slog.Warn("not open yet", "error", err)
-		time.Sleep(100 * time.Millisecond)
+		<-time.After(100 * time.Millisecond)
 		bridge, err = router.Open(ctx, cfg)
 	}
 	if err != nil {
