@@ -14,31 +14,29 @@ func TestStream_full(t *testing.T) {
 	server := testkit.NATS(t)
 	w := open(t, setting{servers: []string{server.URL()}})
 	w.again(t, times(2, 10), func(int) {
-		room := map[string]int64{}
-		for _, name := range []string{"MB_EVENTS", "MB_JOBS"} {
-			info := w.limit(t, name, func(c *natsjs.StreamConfig, bytes uint64) { c.MaxBytes = int64(bytes) })
-			room[name] = info
+		streams := []string{"MB_EVENTS", "MB_JOBS"}
+		for _, name := range streams {
+			w.limit(t, name, func(c *natsjs.StreamConfig) { c.MaxBytes = 1 })
 		}
 		w.sender.says(t, "the stream is full")
-		w.statusSays(t, "stream MB_EVENTS is full") // that of jobs is emptied by those who work
-		for name := range room {
-			w.limit(t, name, func(c *natsjs.StreamConfig, _ uint64) { c.MaxBytes = -1 })
+		w.statusSays(t, "stream MB_JOBS is full")
+		for _, name := range streams {
+			w.limit(t, name, func(c *natsjs.StreamConfig) { c.MaxBytes = -1 })
 		}
 	})
 	w.finish(t)
 }
 
 // limit changes a stream's limits.
-func (w *world) limit(t *testing.T, name string, change func(c *natsjs.StreamConfig, bytes uint64)) int64 {
+func (w *world) limit(t *testing.T, name string, change func(c *natsjs.StreamConfig)) {
 	t.Helper()
 	s, err := w.js.Stream(t.Context(), name)
 	if err != nil {
 		t.Fatal(err)
 	}
 	cfg := s.CachedInfo().Config
-	change(&cfg, s.CachedInfo().State.Bytes)
+	change(&cfg)
 	if _, err := w.js.UpdateStream(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
-	return cfg.MaxBytes
 }
