@@ -33,14 +33,14 @@ func (w *world) rest(handled bool) {
 		err = w.awaitServer(ctx)
 	}
 	if err == nil {
-		err = w.awaitEmpty(ctx, "the outbox", func() (int64, error) { return w.count(ctx, `SELECT count(*) FROM `+w.table("outbox")) })
+		err = w.awaitEmpty(ctx, "the outbox", func(ctx context.Context) (int64, error) { return w.count(ctx, `SELECT count(*) FROM `+w.table("outbox")) })
 	}
 	filters := []string{"jobs.hook.>", "replay.hook.>"} // are handled where rows are forwarded
 	if handled {
 		filters = []string{"jobs.>", "replay.>"}
 	}
 	if err == nil {
-		err = w.awaitEmpty(ctx, "the stream of jobs", func() (int64, error) { return w.unhandled(ctx, filters) })
+		err = w.awaitEmpty(ctx, "the stream of jobs", func(ctx context.Context) (int64, error) { return w.unhandled(ctx, filters) })
 	}
 	if handled {
 		w.awaitAudit(ctx)
@@ -61,10 +61,12 @@ func (w *world) rest(handled bool) {
 	}
 }
 
-func (w *world) awaitEmpty(ctx context.Context, what string, count func() (int64, error)) error {
+func (w *world) awaitEmpty(ctx context.Context, what string, count func(context.Context) (int64, error)) error {
 	before, limit := int64(-1), time.Now().Add(stuck)
 	for {
-		n, err := count()
+		ask, cancel := context.WithTimeout(ctx, stuck/3) // a server that goes down takes the question along
+		n, err := count(ask)
+		cancel()
 		switch {
 		case n == 0 && err == nil:
 			return nil
@@ -115,7 +117,7 @@ const (
 
 // awaitAudit waits for the subscription; what is missing then is a fault of the comparison.
 func (w *world) awaitAudit(ctx context.Context) {
-	_ = w.awaitEmpty(ctx, "the subscription", func() (int64, error) {
+	_ = w.awaitEmpty(ctx, "the subscription", func(ctx context.Context) (int64, error) {
 		want, err := w.count(ctx, orders)
 		if err != nil {
 			return 0, err

@@ -91,8 +91,8 @@ func TestDump_into_a_fresh_server(t *testing.T) {
 	old := first(t)
 	old.rounds()
 	pending := old.publish(some(10)...)
-	soon := old.publish(schema.NewJob("crm", "soon", 1, schema.WithDelay(time.Hour)))[0]
-	later := old.publish(schema.NewJob("crm", "later", 1, schema.WithDelay(48*time.Hour)))[0]
+	soon := old.publish(schema.NewJob("crm", "soon", 1, schema.WithDelay(time.Hour), schema.WithOrderingKey("one shard")))[0]
+	later := old.publish(schema.NewJob("crm", "later", 1, schema.WithDelay(48*time.Hour), schema.WithOrderingKey("one shard")))[0]
 	restore := old.dump()
 
 	if _, err := old.pool.Exec(t.Context(), `UPDATE millbridge.scheduled SET due_at = now() WHERE due_at < now() + interval '2 hours'`); err != nil {
