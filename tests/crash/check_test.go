@@ -33,7 +33,9 @@ func (w *world) rest(handled bool) {
 		err = w.awaitServer(ctx)
 	}
 	if err == nil {
-		err = w.awaitEmpty(ctx, "the outbox", func(ctx context.Context) (int64, error) { return w.count(ctx, `SELECT count(*) FROM `+w.table("outbox")) })
+		err = w.awaitEmpty(ctx, "the outbox", func(ctx context.Context) (int64, error) {
+			return w.count(ctx, `SELECT count(*) FROM `+w.table("outbox"))
+		})
 	}
 	filters := []string{"jobs.hook.>", "replay.hook.>"} // are handled where rows are forwarded
 	if handled {
