@@ -183,6 +183,7 @@ func (s *shop) repairLost(ctx context.Context, nc *nats.Conn, replicas int, f fa
 	if err != nil {
 		return false, err
 	}
+	r.margin = 0 // one clock: the streams are as young as what they hold
 	p, err := r.Plan(ctx, RepairOptions{StreamRecreated: true, Ambiguous: Resend})
 	if err != nil || len(p.Lines) == 0 {
 		return false, err
