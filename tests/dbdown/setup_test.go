@@ -308,13 +308,7 @@ func (w *world) settled(limit time.Duration) {
 		return nil
 	})
 	w.stop()
-	w.mu.Lock()
-	leased := w.leased
-	w.leased = nil
-	w.mu.Unlock()
-	if err := w.enter(leased); err != nil {
-		t.Fatal(err)
-	}
+	w.enterLeased(t)
 	report, err := w.book.Check(t.Context(), w.js, schema.Subjects{})
 	if err != nil {
 		t.Fatal(err)
@@ -373,4 +367,16 @@ func repairer(t *testing.T, s jetstream.RepairStore, conn *nats.Conn) *jetstream
 		t.Fatal(err)
 	}
 	return r
+}
+
+// enterLeased enters the effects without transactions into the book.
+func (w *world) enterLeased(t *testing.T) {
+	t.Helper()
+	w.mu.Lock()
+	leased := w.leased
+	w.leased = nil
+	w.mu.Unlock()
+	if err := w.enter(leased); err != nil {
+		t.Fatal(err)
+	}
 }

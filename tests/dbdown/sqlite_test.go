@@ -242,6 +242,8 @@ func TestSQLite_is_copied_back(t *testing.T) {
 	lines := w.repaired(r, time.Minute)
 	t.Logf("repaired: %q", lines)
 	w.recovers(time.Minute)
+	w.stop()
+	w.enterLeased(t)
 	report, err := w.book.Check(t.Context(), w.js, schema.Subjects{})
 	if err != nil {
 		t.Fatal(err)
