@@ -12,7 +12,7 @@ test:
 
 # Field cases with the numbers that were reported: millions of rows, minutes of standing still. Takes half an hour.
 cases-long:
-	go run ./internal/testrun ./tests/cases -v -timeout 120m -run 'C28|C30|C31|C32' -args -long $(ARGS)
+	go run ./internal/testrun -tags long ./tests/cases -v -timeout 120m -run 'C28|C30|C31|C32' $(ARGS)
 
 # All tests that use PostgreSQL, with PgBouncer in transaction mode before it. For some: make pooler ARGS="./router -run X"
 pooler:
@@ -21,11 +21,11 @@ pooler:
 # Kills, stops and holds up real processes for up to an hour, on both stores, and checks every message and effect from
 # the outside. It prints its progress. For less: make crash ARGS="-duration 3m -cycles 100 -messages 50000"
 crash:
-	go test ./tests/crash -v -timeout 0 -run 'TestLong|C37' -args -long $(ARGS)
+	go test -tags long ./tests/crash -v -timeout 0 -run 'TestLong|C37' -args $(ARGS)
 
 # PostgreSQL, NATS and the network to them fail in every way, often and for long, and their disks are full: needs root.
 faults:
-	go run ./internal/testrun ./tests/...down -v -timeout 120m -args -root -long $(ARGS)
+	go run ./internal/testrun -tags long,root ./tests/...down -v -timeout 120m $(ARGS)
 
 # Every decoder of bytes from outside, 30 seconds each. For longer: make fuzz ARGS=10m
 fuzz:

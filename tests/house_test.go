@@ -123,23 +123,11 @@ var forbiddenCalls = map[string]string{
 	"t.SkipNow":  "start the missing service, or fail and say how",
 }
 
-// leavesOutALongForm reports a skip that names the flag with which the test runs: of what takes long, or needs root.
-func leavesOutALongForm(call *ast.CallExpr) bool {
-	name, ok := call.Fun.(*ast.SelectorExpr)
-	if !ok || name.Sel.Name != "Skip" || len(call.Args) != 1 {
-		return false
-	}
-	why, ok := call.Args[0].(*ast.BasicLit)
-	return ok && (strings.Contains(why.Value, "-long") || strings.Contains(why.Value, "-root"))
-}
-
 func TestCode_keeps_the_house_rules(t *testing.T) {
 	t.Parallel()
 	for _, f := range sourceFiles(t) {
 		ast.Inspect(f.tree, func(n ast.Node) bool {
 			switch n := n.(type) {
-			case *ast.CallExpr:
-				return !leavesOutALongForm(n)
 			case *ast.SelectorExpr:
 				if x, ok := n.X.(*ast.Ident); ok {
 					if instead, bad := forbiddenCalls[x.Name+"."+n.Sel.Name]; bad {

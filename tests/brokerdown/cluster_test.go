@@ -1,3 +1,5 @@
+//go:build long
+
 package brokerdown
 
 import (
@@ -12,7 +14,6 @@ import (
 // A cluster of three with replicated streams: leaders step down, servers die, most of them die.
 func TestCluster(t *testing.T) {
 	t.Parallel()
-	onlyLong(t)
 	c := testkit.Cluster(t, 3)
 	var urls []string
 	for i := range 3 {
@@ -63,7 +64,7 @@ func TestCluster(t *testing.T) {
 		},
 	} {
 		began := len(w.recovered)
-		w.again(t, times(1, 10), fault)
+		w.again(t, 10, fault)
 		t.Logf("%s: recovered in %v", name, w.recovered[began:])
 	}
 	w.finish(t)

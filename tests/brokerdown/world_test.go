@@ -25,30 +25,19 @@ import (
 	"github.com/millbridge/millbridge/schema/postgres"
 )
 
-var (
-	long = flag.Bool("long", false, "production's waits, and more faults")
-	logs = flag.Bool("logs", false, "show what the bridges log")
-)
+var logs = flag.Bool("logs", false, "show what the bridges log")
 
 func TestMain(m *testing.M) {
 	natsproc.Main()
 	flag.Parse()
 	most := "3" // each test has two bridges, producers and a server; on a small machine more would only wait for each other
-	if *long {
+	if long {
 		most = "2"
 	}
 	if err := flag.Set("test.parallel", most); err != nil {
 		panic(err)
 	}
 	os.Exit(m.Run())
-}
-
-// onlyLong skips what takes more time than a change is worth.
-func onlyLong(t *testing.T) {
-	t.Helper()
-	if !*long {
-		t.Skip("with -long")
-	}
 }
 
 // patience is for what must happen; it says nothing about how long it should take.
@@ -129,7 +118,7 @@ func (w *world) logger(t *testing.T) *slog.Logger {
 func (w *world) connect(t *testing.T, url string) *nats.Conn {
 	t.Helper()
 	opts := jetstream.ConnectOptions()
-	if !*long {
+	if !long {
 		opts = append(opts, nats.ReconnectWait(100*time.Millisecond), nats.PingInterval(500*time.Millisecond))
 	}
 	conn, err := nats.Connect(url, opts...)
@@ -153,7 +142,7 @@ func (w *world) node(t *testing.T, set setting, edit func(*router.Config)) *node
 		Store: w.store, Conn: n.conn, Replicas: set.replicas, MaxBytes: set.maxBytes, CloseTimeout: 10 * time.Second,
 		Logger: w.logger(t),
 	}
-	if !*long {
+	if !long {
 		cfg.AckWait, cfg.Heartbeat = 3*time.Second, 500*time.Millisecond
 		cfg.Forwarder = jetstream.ForwarderConfig{Lease: 5 * time.Second, AckTimeout: 3 * time.Second, RetryMax: 500 * time.Millisecond}
 	}

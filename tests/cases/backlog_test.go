@@ -130,7 +130,7 @@ func TestC31_old_snapshot(t *testing.T) {
 			}
 			for n := total; n > 0; n -= 200 {
 				x.publish(t, events(min(n, 200))...)
-				if *long { // 500 a second, for three minutes
+				if long { // 500 a second, for three minutes
 					<-time.After(400 * time.Millisecond)
 				}
 			}

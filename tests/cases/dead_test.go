@@ -17,7 +17,7 @@ const lease = 2 * time.Second
 
 // leased says how long leases last and how long a takeover may take.
 func leased() (length, takeover time.Duration) {
-	if *long {
+	if long {
 		return 15 * time.Second, time.Minute // what a forwarder has by default, and the time of the case
 	}
 	return lease, 20 * time.Second // the machine may be busy
@@ -85,7 +85,7 @@ func TestC32_stopped_process(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		lease, takeover := leased()
 		pause := 2 * lease
-		if *long {
+		if long {
 			pause = 2 * time.Minute
 		}
 		one := w.launch(t, processSpec{Name: "one", Lease: lease})

@@ -3,7 +3,6 @@ package cases
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"slices"
 	"sync"
@@ -21,12 +20,9 @@ import (
 	"github.com/millbridge/millbridge/schema/sqlite"
 )
 
-// long makes the tests of large numbers use the numbers of the case: see "make cases-long".
-var long = flag.Bool("long", false, "use the numbers that were reported: millions of rows, minutes of standing still")
-
 // number is how many of something a test uses.
 func number(usual, full int) int {
-	if *long {
+	if long {
 		return full
 	}
 	return usual

@@ -116,11 +116,11 @@ func TestKill_points_are_not_in_a_plain_build(t *testing.T) {
 	}
 }
 
-// Processes are killed at random times while jobs go through; with -long, as many as the case says.
+// Processes are killed at random times while jobs go through; in the long form, as many as the case says.
 func TestC37_random_kills(t *testing.T) {
 	t.Parallel()
 	kills, jobs := 12, int64(500)
-	if *long {
+	if long {
 		kills, jobs = 200, 10_000
 	}
 	s := quick

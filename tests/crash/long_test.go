@@ -1,8 +1,9 @@
-//go:build linux
+//go:build linux && long
 
 package crash
 
 import (
+	"flag"
 	"fmt"
 	"os/exec"
 	"strings"
@@ -13,11 +14,18 @@ import (
 	"github.com/millbridge/millbridge/internal/killpoint"
 )
 
+const long = true
+
+var (
+	cycles   = flag.Int("cycles", 1000, "end after so many cycles")
+	messages = flag.Int64("messages", 1_000_000, "and so many messages")
+	duration = flag.Duration("duration", 55*time.Minute, "but after this time at the latest")
+	stores   = flag.String("stores", "postgres,embedded", "run on these")
+	jsonFile = flag.String("json", "", "write the result here")
+)
+
 // TestLong goes on killing until there were so many cycles and messages, or the time is up.
 func TestLong(t *testing.T) {
-	if !*long {
-		t.Skip("run it with -long")
-	}
 	if _, err := programs(); err != nil {
 		t.Fatal(err)
 	}

@@ -17,14 +17,8 @@ import (
 )
 
 var (
-	long     = flag.Bool("long", false, "run for long; see the Makefile")
-	cycles   = flag.Int("cycles", 1000, "long: end after so many cycles")
-	messages = flag.Int64("messages", 1_000_000, "long: and so many messages")
-	duration = flag.Duration("duration", 55*time.Minute, "long: but after this time at the latest")
-	seed     = flag.Uint64("seed", uint64(time.Now().UnixNano()), "long: of all chance")
-	stores   = flag.String("stores", "postgres,embedded", "long: run on these")
-	jsonFile = flag.String("json", "", "long: write the result here")
-	keep     = flag.String("keep", "", "long: keep the logs of what went wrong in this directory")
+	seed = flag.Uint64("seed", uint64(time.Now().UnixNano()), "of all chance")
+	keep = flag.String("keep", "", "keep the logs of what went wrong in this directory")
 )
 
 var built string // directory of the programs

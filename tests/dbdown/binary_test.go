@@ -1,3 +1,5 @@
+//go:build long
+
 package dbdown
 
 import (
@@ -29,9 +31,6 @@ import (
 // refuses a connection: the process goes on with the other, without a restart, and status says how things are.
 func TestBinary_follows_a_fail_over(t *testing.T) {
 	t.Parallel()
-	if !*long {
-		t.Skip("with -long")
-	}
 	ctx := t.Context()
 	bin := filepath.Join(t.TempDir(), "millbridge")
 	if out, err := exec.CommandContext(ctx, "go", "build", "-o", bin, "../../cmd/millbridge").CombinedOutput(); err != nil {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/millbridge/millbridge/internal/testkit"
 	"github.com/millbridge/millbridge/internal/testkit/netproxy"
-	"github.com/millbridge/millbridge/internal/testkit/pgserver"
 	"github.com/millbridge/millbridge/publishers/jetstream"
 	"github.com/millbridge/millbridge/router"
 )
@@ -26,7 +25,7 @@ func unchanged(*router.Config) {}
 
 // pace is quickly, unless there is time for what users have.
 func pace() func(*router.Config) {
-	if *long {
+	if long {
 		return unchanged
 	}
 	return quickly
@@ -101,7 +100,7 @@ func TestPostgres_is_silent(t *testing.T) {
 		w.says(3*time.Minute, "health", "does not answer in time")
 		t.Logf("health says so after %v", time.Since(began).Round(time.Millisecond))
 		w.says(3*time.Minute, "status", "database unknown: no answer")
-		if *long {
+		if long {
 			<-time.After(45 * time.Second) // longer than any lease
 		}
 		// What was on its way is lost for good: as if the connections had been forgotten on the way.
@@ -184,36 +183,4 @@ func TestPostgres_is_read_only(t *testing.T) {
 	w.well(3 * time.Minute)
 	w.settled(3 * time.Minute)
 	took(t, "read-only", back)
-}
-
-// For a while the address of the database leads to its standby. What connections are left of that must not last.
-func TestPostgres_pool_ends_up_on_a_standby(t *testing.T) {
-	t.Parallel()
-	if !*long {
-		t.Skip("with -long")
-	}
-	primary := server(t, pgserver.Options{})
-	standby, err := primary.Standby(pgserver.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = standby.Stop() })
-	direct := pool(t, primary.URL(), nil)
-	shared, proxy := behind(t, direct)
-	w := onPostgres(t, shared, direct)
-	stop := w.produce(3, 20*time.Millisecond)
-	var back []time.Duration
-	for range 4 {
-		pause(2 * time.Second)
-		proxy.Retarget(standby.URL())
-		proxy.Cut()
-		w.says(3*time.Minute, "health", "the database is read-only")
-		w.says(3*time.Minute, "status", "is a standby: connect to the primary")
-		proxy.Retarget(primary.URL())
-		back = append(back, w.recovers(time.Minute))
-	}
-	stop()
-	w.well(3 * time.Minute)
-	w.settled(3 * time.Minute)
-	took(t, "on a standby", back)
 }

@@ -111,12 +111,13 @@ func onPostgres(t *testing.T, shared, watch *pgxpool.Pool, edits ...func(*router
 // The server is killed with all its processes, again and again, and comes back.
 func TestPostgres_is_killed(t *testing.T) {
 	t.Parallel()
-	for name, settings := range map[string]string{"durable": "", "asynchronous": "synchronous_commit = off"} {
+	servers := map[string]string{"durable": ""}
+	if long {
+		servers["asynchronous"] = "synchronous_commit = off"
+	}
+	for name, settings := range servers {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if name != "durable" && !*long {
-				t.Skip("with -long")
-			}
 			s := server(t, pgserver.Options{Settings: settings})
 			w := onPostgres(t, pool(t, s.URL(), nil), pool(t, s.URL(), nil), pace())
 			stop := w.produce(3, 10*time.Millisecond)

@@ -3,7 +3,6 @@ package dbdown
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -27,12 +26,6 @@ import (
 	"github.com/millbridge/millbridge/schema/postgres"
 )
 
-// long makes the faults come more often and last longer; root plays those that need a file system of their own.
-var (
-	long = flag.Bool("long", false, "apply each fault many times")
-	root = flag.Bool("root", false, "fill up disks, which needs to mount file systems")
-)
-
 // logger keeps what is worth knowing when a test fails; a line for each message is not.
 func logger(t *testing.T) *slog.Logger {
 	t.Helper()
@@ -49,7 +42,7 @@ func (h warnings) WithAttrs(attrs []slog.Attr) slog.Handler {
 
 // times is how often a fault is applied.
 func times(short, many int) int {
-	if *long {
+	if long {
 		return many
 	}
 	return short
@@ -325,7 +318,7 @@ func (w *world) settled(limit time.Duration) {
 		doubled, _ := proof.EffectsOnce(effects, handler, nil)
 		switch {
 		case len(doubled) == 0:
-		case handler == "lease" && !*long:
+		case handler == "lease" && !long:
 			// The leases of the short form are shorter than an outage can be on a busy machine.
 			t.Logf("%s had %d effects more than once", handler, len(doubled))
 		default:

@@ -128,7 +128,7 @@ func TestSQLite_is_busy(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "shop.db")
 	patience := 300 * time.Millisecond
-	if *long {
+	if long {
 		patience = 10 * time.Second // as the embedded default has it
 	}
 	s := openShop(t, file, patience, nil)

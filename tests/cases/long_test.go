@@ -1,0 +1,5 @@
+//go:build long
+
+package cases
+
+const long = true
