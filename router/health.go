@@ -77,7 +77,7 @@ func (b *Bridge) Health(ctx context.Context) Health {
 		}
 		h.Handlers = append(h.Handlers, hh)
 	}
-	for _, err := range b.settings(ctx) {
+	for _, err := range b.settings(ctx, up) {
 		problem("%s", schema.OneLine(err.Error()))
 	}
 	if b.forwarder != nil {
@@ -126,7 +126,7 @@ func (c *chain) health(active *session) HandlerHealth {
 }
 
 // settings looks again at what was checked at the start, for somebody may have changed it.
-func (b *Bridge) settings(ctx context.Context) (faults []error) {
+func (b *Bridge) settings(ctx context.Context, up bool) (faults []error) {
 	ask := func(what string, question func(ctx context.Context) error) {
 		ctx, cancel := context.WithTimeout(ctx, healthTimeout)
 		defer cancel()
@@ -135,7 +135,11 @@ func (b *Bridge) settings(ctx context.Context) (faults []error) {
 		}
 	}
 	ask("database", b.cfg.Store.Check)
-	ask("streams", func(ctx context.Context) error { return jetstream.CheckStreams(ctx, b.js, b.cfg.Subjects) })
+	if up {
+		ask("streams", func(ctx context.Context) error {
+			return natswords.Explain(jetstream.CheckStreams(ctx, b.js, b.cfg.Subjects))
+		})
+	}
 	return faults
 }
 

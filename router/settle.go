@@ -102,11 +102,12 @@ func (c *chain) cut(r *run, ctx context.Context, err error) bool {
 		!errors.Is(err, schema.ErrUnavailable) || schema.KindOf(err) != schema.Temporary {
 		return false
 	}
-	if errors.Is(err, schema.ErrBusy) { // its transaction has not even begun
-		return true
-	}
 	r.cuts++
-	return r.cuts < c.policy.MaxCrashes
+	limit := c.policy.MaxCrashes
+	if errors.Is(err, schema.ErrBusy) { // somebody else has SQLite's only writer: most likely it has not even begun
+		limit *= 10
+	}
+	return r.cuts < limit
 }
 
 // take waits for a place, before the attempt's time begins to run; false if no run should begin any more.

@@ -14,8 +14,7 @@ import (
 // the lease has ended; see [Store.Extend], [Store.Done], [Store.Fail] and [Store.Free].
 func (s *Store) Claim(ctx context.Context, run schema.Run) (schema.ClaimResult, error) {
 	res, err := claim(ctx, s.pool, run, schema.InboxRunning)
-	s.reconnect(err)
-	return res, err
+	return res, s.failed("claim key", err)
 }
 
 // ClaimTx asks for a run in the handler's own transaction. If the answer is [schema.ClaimRun], the key is noted as done
@@ -25,7 +24,8 @@ func (s *Store) Claim(ctx context.Context, run schema.Run) (schema.ClaimResult, 
 // The transaction should be at READ COMMITTED. At REPEATABLE READ and above, a record that was written since the
 // transaction's snapshot gives [schema.ErrRetryTransaction].
 func (s *Store) ClaimTx(ctx context.Context, tx pgx.Tx, run schema.Run) (schema.ClaimResult, error) {
-	return claim(ctx, tx, run, schema.InboxDone)
+	res, err := claim(ctx, tx, run, schema.InboxDone)
+	return res, wrap("claim key", err)
 }
 
 // sqlClaim writes the record if the run may go ahead by what classify says; both must agree. The lock keeps it from
@@ -74,7 +74,7 @@ func claim(ctx context.Context, to batchSender, run schema.Run, state schema.Inb
 		}},
 		statement{sql: sqlLookup, each: read(&found), args: []any{hash[:]}})
 	if err != nil {
-		return schema.ClaimResult{}, wrap("claim key", err)
+		return schema.ClaimResult{}, err
 	}
 	record.Key = run.Key
 	if written {

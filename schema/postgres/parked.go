@@ -81,7 +81,7 @@ func (s *Store) DropParked(ctx context.Context, id string) error {
 		}
 		tag, err := tx.Exec(ctx, `
 			WITH gone AS (DELETE FROM millbridge.parked WHERE id = $1::text::uuid RETURNING stream)
-			INSERT INTO millbridge.settled (stream_seq, message_id, handler) SELECT DISTINCT ON (stream) 0, $1::text, stream FROM gone
+			INSERT INTO millbridge.settled (stream_seq, message_id, handler) SELECT 0, $1::text, min(stream) FROM gone HAVING count(*) > 0
 			ON CONFLICT (message_id, stream_seq) DO UPDATE SET settled_at = excluded.settled_at`, schema.RowID(id).String())
 		if err != nil {
 			return err

@@ -146,7 +146,9 @@ const sqlRead = `
 	), sized AS (
 		SELECT page.*, sum(size) OVER (ORDER BY seq, id ROWS UNBOUNDED PRECEDING) AS total FROM page
 	)
-	SELECT at.*, place.rested, r.seq, r.id, r.slot, r.subject, r.order_lock, r.header, r.payload, r.created_at
+	SELECT at.identity, at.ledger, at.last_seq, at.xmin,
+	       CASE WHEN r.seq IS NULL OR r.total = r.size THEN at.open END, -- with the first row; it grows with the load
+	       at.flushed, at.written, place.rested, r.seq, r.id, r.slot, r.subject, r.order_lock, r.header, r.payload, r.created_at
 	  FROM at CROSS JOIN place LEFT JOIN sized AS r ON r.total <= $7::bigint OR r.total = r.size
 	 ORDER BY r.seq, r.id`
 

@@ -43,12 +43,12 @@ func (r *Reader) Read(ctx context.Context, p schema.ReadParams) ([]schema.Row, e
 
 func (r *Reader) read(ctx context.Context, p schema.ReadParams) ([]schema.Row, error) {
 	found, err := r.store.read.QueryContext(ctx, "SELECT seq, "+rowColumns+`,
-			(SELECT batch FROM millbridge_shards AS s WHERE s.stream = o.stream AND s.generation = ? AND s.shard = ?)
+			(SELECT batch FROM millbridge_shards AS s WHERE s.stream = ? AND s.generation = ? AND s.shard = ?)
 		FROM millbridge_outbox AS o
 		WHERE stream = ? AND (slot * ?) >> 16 = ?
 		AND seq NOT IN (SELECT value FROM json_each(?))
 		AND (order_lock IS NULL OR NOT EXISTS (SELECT 1 FROM millbridge_parked AS p WHERE p.order_lock = o.order_lock AND p.seq < o.seq))
-		ORDER BY seq LIMIT ?`, r.ref.Generation, r.ref.Shard, string(r.ref.Stream), r.shards, r.ref.Shard, list(p.Exclude), p.MaxRows)
+		ORDER BY seq LIMIT ?`, string(r.ref.Stream), r.ref.Generation, r.ref.Shard, string(r.ref.Stream), r.shards, r.ref.Shard, list(p.Exclude), p.MaxRows)
 	if err != nil {
 		return nil, err
 	}
