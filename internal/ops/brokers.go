@@ -28,7 +28,7 @@ type Stream struct {
 	Groups        map[string]int64 `json:"groups"`         // messages by target, by replayed handler or by event name
 
 	fault     error // of its settings
-	unguarded bool  // the consumer that keeps others from eating cursors is missing
+	unguarded error // nil if the consumer is there that keeps others from eating cursors
 }
 
 // Consumer is the durable consumer of a target, of a subscription or of a handler's replays.
@@ -94,9 +94,9 @@ func (s *Service) stream(ctx context.Context, role string) (Stream, error) {
 	st.Bytes, st.Replicas, st.Messages = info.State.Bytes, info.Config.Replicas, info.State.Msgs
 	st.MaxBytes = info.Config.MaxBytes
 	if role == string(schema.Jobs) {
-		_, err := handle.Consumer(ctx, jetstream.GuardName)
-		if st.unguarded = errors.Is(err, natsjs.ErrConsumerNotFound); err != nil && !st.unguarded {
-			return st, err
+		st.unguarded = jetstream.CheckGuard(ctx, s.js, s.cfg.Subjects)
+		if st.unguarded != nil && !errors.Is(st.unguarded, jetstream.ErrStreams) {
+			return st, st.unguarded
 		}
 	}
 	if role == "dead" { // one subject a letter: too many to list

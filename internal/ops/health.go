@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/millbridge/millbridge/publishers/jetstream"
 	"github.com/millbridge/millbridge/schema"
 )
 
@@ -103,8 +102,8 @@ func (s *Service) judgeStream(st *Status, stream Stream, waiting map[schema.Stre
 		reason("stream %s is full (%d of %d bytes), rows waiting in the outbox: %d; it empties as messages are handled or expire, or raise its max_bytes",
 			stream.Name, stream.Bytes, stream.MaxBytes, waiting[schema.Stream(stream.Role)])
 	}
-	if stream.unguarded {
-		reason("consumer %s of stream %s is missing: another consumer could eat cursors; a process that forwards makes it again", jetstream.GuardName, stream.Name)
+	if stream.unguarded != nil {
+		reason("%v; a process that forwards makes it again when it is missing", stream.unguarded)
 	}
 	switch {
 	case stream.Replicas >= 3 || s.cfg.Durable:

@@ -64,7 +64,7 @@ func TestRepair_stream_recreated(t *testing.T) {
 				}
 				drain(t, newForwarder(t, anyone{db}, b.nc, quick(t)))
 				wantStored(t, b, "MB_JOBS", more[1:])
-				if err := checkGuard(t.Context(), b.js, schema.Subjects{}); err != nil {
+				if err := CheckGuard(t.Context(), b.js, schema.Subjects{}); err != nil {
 					t.Error(err)
 				}
 			})

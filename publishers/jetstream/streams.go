@@ -23,6 +23,9 @@ const (
 
 	minServer   = "2.12" // the first version with atomic batches
 	minAPILevel = 2
+
+	codeNotUnfiltered = 10099 // a work queue has a consumer without a filter
+	codeNotUnique     = 10100 // a work queue has a consumer with an overlapping filter
 )
 
 // ErrStreams reports streams or a server that cannot keep the promise; the text names each difference.
@@ -308,7 +311,7 @@ func CheckStreams(ctx context.Context, js jetstream.JetStream, subjects schema.S
 		}
 	}
 	if len(errs) == 0 {
-		errs = append(errs, checkGuard(ctx, js, subjects))
+		errs = append(errs, CheckGuard(ctx, js, subjects))
 	}
 	return errors.Join(errs...)
 }
@@ -339,25 +342,31 @@ func guardConfig(s schema.Subjects) jetstream.ConsumerConfig {
 	}
 }
 
+// ensureGuard makes the guard if it is missing. It looks first: to create what is there is a write to a server.
 func ensureGuard(ctx context.Context, js jetstream.JetStream, s schema.Subjects) error {
-	_, err := js.CreateConsumer(ctx, s.StreamName(schema.Jobs), guardConfig(s))
-	if errors.Is(err, jetstream.ErrConsumerExists) {
-		return checkGuard(ctx, js, s)
+	err := CheckGuard(ctx, js, s)
+	if !errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return err
 	}
-	if err != nil {
-		return fmt.Errorf("another consumer may cover %s: %w", s.Full("cursor.>"), err)
+	_, err = js.CreateConsumer(ctx, s.StreamName(schema.Jobs), guardConfig(s))
+	var refused *jetstream.APIError
+	switch {
+	case errors.Is(err, jetstream.ErrConsumerExists): // somebody was quicker
+		return CheckGuard(ctx, js, s)
+	case errors.As(err, &refused) && (refused.ErrorCode == codeNotUnfiltered || refused.ErrorCode == codeNotUnique):
+		return fmt.Errorf("%w: another consumer covers %s: %w", ErrStreams, s.Full("cursor.>"), err)
 	}
-	return nil
+	return err
 }
 
-// checkGuard reports a cursor guard that is missing or that does not guard.
-func checkGuard(ctx context.Context, js jetstream.JetStream, s schema.Subjects) error {
+// CheckGuard reports a cursor guard that is missing or that does not guard.
+func CheckGuard(ctx context.Context, js jetstream.JetStream, s schema.Subjects) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	stream := s.StreamName(schema.Jobs)
 	consumer, err := js.Consumer(ctx, stream, GuardName)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
-		return fmt.Errorf("%w: consumer %s of stream %s is missing: another consumer could eat cursors", ErrStreams, GuardName, stream)
+		return fmt.Errorf("%w: consumer %s of stream %s is missing: another consumer could eat cursors: %w", ErrStreams, GuardName, stream, err)
 	}
 	if err != nil {
 		return fmt.Errorf("look for consumer %s of stream %s: %w", GuardName, stream, err)
