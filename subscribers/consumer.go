@@ -55,6 +55,9 @@ func (s *subscription) ensure(ctx context.Context) error {
 	if _, err := s.putRight(ctx, stream, have.Config, to, s.wanted(info), changed); err != nil {
 		return err
 	}
+	if changed {
+		s.log.InfoContext(ctx, "consumer updated")
+	}
 	if err := s.rescue(ctx, stream, have); err != nil {
 		return err
 	}
@@ -77,7 +80,6 @@ func (s *subscription) putRight(ctx context.Context, stream jetstream.Stream, ha
 			return have, s.explain(ctx, stream, err)
 		}
 		have = cons.CachedInfo().Config
-		s.log.WarnContext(ctx, "consumer had other settings and was put right")
 	}
 	if err := refusal(have, wanted); err != nil {
 		return have, where(err)

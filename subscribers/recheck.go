@@ -45,7 +45,6 @@ func (s *subscription) lookAgain(ctx context.Context) error {
 	}
 	info, have := stream.CachedInfo(), cons.CachedInfo()
 	wanted := s.wanted(info)
-	drift := refusal(have.Config, wanted)
 	if !s.cfg.Ordered {
 		wanted.MaxAckPending = have.Config.MaxAckPending
 	}
@@ -59,8 +58,9 @@ func (s *subscription) lookAgain(ctx context.Context) error {
 		return err
 	}
 	if changed {
-		drift = refusal(now, s.wanted(info))
+		s.log.WarnContext(ctx, "somebody had changed the consumer, it was put right")
 	}
+	drift := refusal(now, s.wanted(info))
 	if drift != nil {
 		drift = fmt.Errorf("somebody has changed it, perhaps another version of this program: %w", drift)
 	}
