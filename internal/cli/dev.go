@@ -34,7 +34,7 @@ all events. Webhooks of the configuration are served too. The data stays in the 
 			if c.Origin("log.level") == "default" {
 				c.Log.Level = "warn" // the echo is what one wants to see
 			}
-			return a.with(cmd, need{nats: true, create: true, stay: true}, func(ctx context.Context, o *opened) error {
+			return a.with(cmd, need{nats: true, create: true}, func(ctx context.Context, o *opened) error {
 				if o.instance.Attached() {
 					return withHint(fmt.Errorf("another process runs %s already", c.DataDir), "use the other commands on it, or name another directory with --data-dir")
 				}

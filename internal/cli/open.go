@@ -155,9 +155,9 @@ const answerWait = 5 * time.Second
 func boundWaits(c *pgxpool.Config) {
 	if c.ConnConfig.ConnectTimeout == 0 {
 		c.ConnConfig.ConnectTimeout = answerWait
-		dialer := &net.Dialer{Timeout: answerWait, KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}}
-		c.ConnConfig.DialFunc = dialer.DialContext
 	}
+	keepAlive := net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}
+	c.ConnConfig.DialFunc = (&net.Dialer{Timeout: c.ConnConfig.ConnectTimeout, KeepAliveConfig: keepAlive}).DialContext
 	if c.PingTimeout == 0 {
 		c.PingTimeout = answerWait
 	}

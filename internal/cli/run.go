@@ -29,7 +29,9 @@ JSON and ends.`,
   millbridge run --drain | jq .handled`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			opening := true
 			err := a.with(cmd, need{nats: true, create: true, stay: true}, func(ctx context.Context, o *opened) error {
+				opening = false
 				if migrate {
 					if _, _, err := o.store.MigrateUp(ctx); err != nil {
 						return err
@@ -54,8 +56,8 @@ JSON and ends.`,
 				o.log.InfoContext(ctx, "bridge stopped")
 				return nil
 			})
-			if stopped := cmd.Context().Err(); stopped != nil && errors.Is(err, stopped) {
-				return nil // while it was opening
+			if stopped := cmd.Context().Err(); opening && stopped != nil && errors.Is(err, stopped) {
+				return nil // a stop before the start
 			}
 			return err
 		},

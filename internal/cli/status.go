@@ -25,7 +25,8 @@ what is wrong. Each part is asked for at once and has 1.5 seconds; what did not 
 which is never the same as nothing. Exit code 3 if something is wrong.
 
 With --tally it also adds everything up: what the ledger says was sent must be found again in the
-streams, the inbox and the dead letters.`,
+streams, the inbox and the dead letters. That holds for a quiet bridge of which nothing has expired or
+been forgotten yet; ` + "`millbridge verify`" + ` has no such limits.`,
 		Example: `  millbridge status
   millbridge status --tally
   millbridge status --json | jq -r '.reasons[]'`,

@@ -65,6 +65,9 @@ func TestVerify_raises_no_false_alarm(t *testing.T) {
 		group.Wait()
 		t.Logf("%d published, %d bridges killed, %d letters replayed or dropped, %d verifications without an alarm",
 			s.published.Load(), s.kills.Load(), s.orders.Load(), s.looks.Load())
+		if s.published.Load() == 0 || s.looks.Load() == 0 {
+			t.Error("nothing was published, or nobody looked: this shows nothing")
+		}
 
 		last, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 		calm := make(chan struct{})

@@ -43,8 +43,10 @@ func NewMetrics(s *Service, every time.Duration, log *slog.Logger) *Metrics {
 func (m *Metrics) Run(ctx context.Context) {
 	for {
 		start := time.Now()
-		m.verify(ctx)
-		wait := max(m.every-time.Since(start), metricsShare*time.Since(start))
+		wait := m.every
+		if tired := m.verify(ctx); tired {
+			wait = max(wait-time.Since(start), metricsShare*time.Since(start))
+		}
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
@@ -53,12 +55,13 @@ func (m *Metrics) Run(ctx context.Context) {
 	}
 }
 
-func (m *Metrics) verify(ctx context.Context) {
+// verify reports whether it has read everything back, or as much as there was time for.
+func (m *Metrics) verify(ctx context.Context) (tired bool) {
 	within, cancel := context.WithTimeout(ctx, metricsLimit)
 	defer cancel()
 	v, err := m.s.Verify(within, VerifyOptions{})
 	if ctx.Err() != nil {
-		return
+		return false
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -66,12 +69,13 @@ func (m *Metrics) verify(ctx context.Context) {
 		m.failed++
 		m.broken = true
 		m.log.WarnContext(ctx, "messages could not be verified", "error", schema.OneLine(err.Error()))
-		return
+		return within.Err() != nil
 	}
 	if !v.OK && (m.last == nil || m.last.Unaccounted != v.Unaccounted) {
 		m.log.ErrorContext(ctx, "messages are unaccounted for; run `millbridge verify`", "messages", v.Unaccounted)
 	}
 	m.last, m.broken = &v, false
+	return true
 }
 
 // ServeHTTP answers a scrape with what the last verification found.

@@ -202,6 +202,16 @@ func cutFindings(all []Finding) []Finding {
 	return list
 }
 
+// acceptable reports whether Accept takes note of a finding.
+func (f Finding) acceptable() bool {
+	return f.Kind == FindTotal && f.scope == "" || f.Kind == FindMissing && f.ID != ""
+}
+
+// Stays reports whether something was found that [Service.Accept] leaves as it is.
+func (v Verification) Stays() bool {
+	return slices.ContainsFunc(v.Findings, func(f Finding) bool { return !f.acceptable() })
+}
+
 // Accept notes that the differences of totals that a verification has found, and the messages it has named as missing, are
 // known: from now on they are not reported. It returns how many messages that were.
 func (s *Service) Accept(ctx context.Context, v Verification) (int64, error) {
@@ -209,10 +219,11 @@ func (s *Service) Accept(ctx context.Context, v Verification) (int64, error) {
 	for _, f := range v.Findings {
 		var err error
 		switch {
-		case f.Kind == FindTotal && f.scope == "":
+		case !f.acceptable():
+		case f.Kind == FindTotal:
 			totals[f.Stream] += max(f.Count, -f.Count)
 			err = s.store.Accept(ctx, f.Stream, f.Count)
-		case f.Kind == FindMissing && f.ID != "":
+		default:
 			named[f.Stream]++
 			err = s.store.Settled(ctx, schema.Run{MessageID: f.ID, Key: schema.InboxKey{Handler: "accepted"}})
 		}

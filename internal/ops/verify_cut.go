@@ -141,16 +141,17 @@ func (s *Service) cutOf(ctx context.Context, stream natsjs.Stream, role schema.S
 	}
 	slices.SortFunc(c.cursors, func(a, b placedCursor) int { return slices.Compare([]byte(a.subject), []byte(b.subject)) })
 	const tries = 200
+	first, err := s.readCursors(ctx, name, c.cursors)
+	if err != nil {
+		return cut{}, err
+	}
 	for range tries {
-		first, err := s.readCursors(ctx, name, c.cursors)
-		if err != nil {
-			return cut{}, err
-		}
 		second, err := s.readCursors(ctx, name, c.cursors)
 		if err != nil {
 			return cut{}, err
 		}
 		if !slices.EqualFunc(first, second, func(a, b placedCursor) bool { return a.seq == b.seq }) {
+			first = second
 			continue
 		}
 		c.cursors = first
@@ -201,12 +202,13 @@ func (p placedCursor) totalAt(batch int64) (int64, bool) {
 }
 
 // ledgers compares each shard's ledger, at its batch, with the cursor, which lists that batch unless the ledger has
-// moved on or the two do not fit.
+// moved on or the two do not fit: these are read again until the ledger says the same after such a cursor as before it.
 func (s *Service) ledgers(ctx context.Context, role schema.Stream, info schema.OutboxInfo) ([]Finding, error) {
 	var found []Finding
 	name := s.cfg.Subjects.StreamName(role)
-	const rereads = 5
-	for try := range rereads {
+	was := make(map[int]int64) // batches that the cursor has forgotten, by shard
+	const rereads = 100
+	for range rereads {
 		shards, err := s.store.Shards(ctx, role)
 		if err != nil {
 			return nil, err
@@ -235,7 +237,10 @@ func (s *Service) ledgers(ctx context.Context, role schema.Stream, info schema.O
 			if ok && total == sh.Total {
 				continue
 			}
-			moved = moved || !ok && sh.Batch < c.Removed
+			if before, seen := was[sh.Shard]; !ok && sh.Batch < c.Removed && (!seen || before != sh.Batch) {
+				was[sh.Shard], moved = sh.Batch, true
+				continue
+			}
 			finding.Count = sh.Total - total
 			if !ok {
 				finding.Count = sh.Total - c.Total
@@ -244,9 +249,9 @@ func (s *Service) ledgers(ctx context.Context, role schema.Stream, info schema.O
 				sh.Shard, sh.Batch, sh.Total, c.Total, c.Batch)
 			found = append(found, finding)
 		}
-		if !moved || try == rereads-1 {
-			break
+		if !moved {
+			return found, nil
 		}
 	}
-	return found, nil
+	return nil, fmt.Errorf("stream %s: %w", name, errNoCut)
 }

@@ -32,10 +32,11 @@ type look struct {
 	suspects   map[string]bool        // ids of jobs that were just sent and of which there is no trace
 	replayed   map[string]int64       // by handler
 	streams    map[schema.Stream]*StreamAccount
+	missingAt  map[string]int // places of findings by id
 }
 
 func (s *Service) look(ctx context.Context, o VerifyOptions) (Verification, error) {
-	l := &look{s: s, o: o, start: time.Now(), keyed: map[schema.UUID]string{}, suspects: map[string]bool{}, replayed: map[string]int64{}, streams: map[schema.Stream]*StreamAccount{}}
+	l := &look{s: s, o: o, start: time.Now(), keyed: map[schema.UUID]string{}, suspects: map[string]bool{}, replayed: map[string]int64{}, streams: map[schema.Stream]*StreamAccount{}, missingAt: map[string]int{}}
 	l.v.Looks = 1
 	for _, role := range schema.Streams {
 		l.streams[role] = &StreamAccount{Stream: role}
@@ -65,12 +66,11 @@ func (s *Service) look(ctx context.Context, o VerifyOptions) (Verification, erro
 // find notes a finding. A message may be found missing in two ways.
 func (l *look) find(f Finding) {
 	if f.Kind == FindMissing {
-		for i, g := range l.v.Findings {
-			if g.Kind == FindMissing && g.ID == f.ID {
-				l.v.Findings[i].guess = g.guess && f.guess
-				return
-			}
+		if i, ok := l.missingAt[f.ID]; ok {
+			l.v.Findings[i].guess = l.v.Findings[i].guess && f.guess
+			return
 		}
+		l.missingAt[f.ID] = len(l.v.Findings)
 	}
 	l.v.Findings = append(l.v.Findings, f)
 }
