@@ -183,15 +183,27 @@ func TestStream_deleted(t *testing.T) {
 					w.sender.says(t, "stream_lost")
 				}
 				w.statusSays(t, "stream_lost")
+				held := w.traffic.ids() // the shards have stopped: what comes after this is not in the old stream
 				waiting := w.waiting(t)
 				w.repair(t, jetstream.RepairOptions{StreamRecreated: true, Ambiguous: jetstream.Resend})
 				w.recovers(t)
 				w.traffic.stop(t)
-				w.mayBeLost = func(id string) bool { return !waiting[id] && w.streamOf(id) == stream }
+				w.mayBeLost = func(id string) bool { return held[id] && !waiting[id] && w.streamOf(id) == stream }
 				w.empty(t)
 				report := w.check(t)
 				t.Logf("%v", report)
 			})
 		}
 	}
+}
+
+// ids returns what has been committed so far.
+func (tr *traffic) ids() map[string]bool {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	all := make(map[string]bool)
+	for id := range tr.of {
+		all[id] = true
+	}
+	return all
 }

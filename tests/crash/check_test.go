@@ -312,7 +312,9 @@ func (w *world) replayAll() {
 		<-time.After(time.Second)
 	}
 	w.rest(true)
-	letters, err := proof.Letters(context.Background(), w.js, subjects)
+	ctx, cancel := context.WithTimeout(context.Background(), restLimit)
+	defer cancel()
+	letters, err := proof.Letters(ctx, w.js, subjects)
 	if err != nil {
 		w.fault("read the letters: %v", err)
 	}

@@ -67,7 +67,7 @@ func TestZombies_and_stops(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, w *world) {
 		stop := fate{kind: asked, after: 700 * time.Millisecond}
-		slot := func(r role, n int, fates ...fate) *slot { return w.slot(r, n, 5*time.Second, inOrder(fates...)) }
+		slot := func(r role, n int, fates ...fate) *slot { return w.slot(r, n, time.Minute, inOrder(fates...)) }
 		w.traffic(0,
 			slot(forwarder, 1, fate{kind: zombieAt, point: killpoint.BeforeBatchCommit, pass: 2}, fate{kind: killed, after: time.Second}),
 			slot(forwarder, 2, stop),
@@ -75,7 +75,11 @@ func TestZombies_and_stops(t *testing.T) {
 			slot(worker, 2, fate{kind: zombie, after: time.Second}),
 			slot(producer, 1, stop))
 		w.calm([]role{forwarder, worker}, func() { w.rest(true) })
-		t.Log(w.tally.now().String())
+		got := w.tally.now()
+		t.Log(got.String())
+		if got.Zombies < 3 || got.Stops < 3 {
+			t.Errorf("%d processes slept and %d were stopped, want 3 and 3: this test saw too little", got.Zombies, got.Stops)
+		}
 	})
 }
 

@@ -144,7 +144,8 @@ func (w *world) verifyEvery(d time.Duration, stop <-chan struct{}) {
 			w.tally.add(func(t *totals) { t.Verified++ })
 		case code == 3:
 			w.fault("verify found something wrong: %s", out)
-		case code == 2: // this program has no such command
+		case code == 2:
+			w.fault("verify does not understand: %s", out)
 			return
 		default:
 			w.tally.add(func(t *totals) { t.Unverified++ })

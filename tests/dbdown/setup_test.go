@@ -199,10 +199,12 @@ func (w *world) produce(n int, every time.Duration) (stop func()) {
 			}
 		})
 	}
-	return func() {
+	stop = func() {
 		cancel()
 		w.producers.Wait()
 	}
+	w.t.Cleanup(stop) // of a test that fails on its way
+	return stop
 }
 
 // recovers publishes a message to each handler until they are handled, and returns how long that took.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -207,10 +208,9 @@ func (w *world) handle(name string, n int) map[string]bool {
 	return ids
 }
 
-// stored counts the messages of all outboxes in the streams, by id.
-func (w *world) stored() map[string]int {
+// each calls f for the messages of all outboxes in the streams.
+func (w *world) each(f func(id, source string)) {
 	w.Helper()
-	times := make(map[string]int)
 	for _, name := range []string{"MB_JOBS", "MB_EVENTS"} {
 		s, err := w.js.Stream(w.Context(), name)
 		if err != nil {
@@ -218,16 +218,44 @@ func (w *world) stored() map[string]int {
 		}
 		for seq := uint64(1); ; {
 			m, err := s.GetMsg(w.Context(), seq, natsjs.WithGetMsgSubject("mb.>"))
-			if err != nil {
+			if errors.Is(err, natsjs.ErrMsgNotFound) {
 				break
 			}
+			if err != nil {
+				w.Fatal(err)
+			}
 			if id := m.Header.Get(schema.HeaderID); id != "" {
-				times[id]++
+				f(id, m.Header.Get(schema.HeaderSource))
 			}
 			seq = m.Sequence + 1
 		}
 	}
+}
+
+// stored counts the messages in the streams, by id.
+func (w *world) stored() map[string]int {
+	w.Helper()
+	times := make(map[string]int)
+	w.each(func(id, _ string) { times[id]++ })
 	return times
+}
+
+// sources returns where each stored message comes from.
+func (w *world) sources() map[string]string {
+	w.Helper()
+	from := make(map[string]string)
+	w.each(func(id, source string) { from[id] = source })
+	return from
+}
+
+// source is what the messages of this database's outbox carry.
+func (w *world) source() string {
+	w.Helper()
+	info, err := w.store.Info(w.Context())
+	if err != nil {
+		w.Fatal(err)
+	}
+	return schema.SourceOf(info.ID)
 }
 
 // check compares the book with the streams. Of what else is stored it returns the ids.

@@ -150,10 +150,8 @@ func startPooler(bin string, as *syscall.Credential, server *url.URL, cfg Pooler
 		return nil, fmt.Errorf("make the pooler's pipe: %w", err)
 	}
 	defer stdin.Close()
-	cmd := exec.Command("sh", "-c", poolerKeeper, "keeper", dir, bin)
-	cmd.Dir, cmd.Stdin = dir, stdin
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C", "TZ=UTC"}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: as}
+	cmd := command(dir, as, "sh", "-c", poolerKeeper, "keeper", dir, bin)
+	cmd.Stdin = stdin
 	if err := cmd.Start(); err != nil {
 		return nil, errors.Join(fmt.Errorf("start the pooler's keeper: %w", err), leash.Close())
 	}

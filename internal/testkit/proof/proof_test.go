@@ -61,7 +61,7 @@ func TestCheck(t *testing.T) {
 		slices.Sort(got.Lost)
 		slices.Sort(got.Invented)
 		if fmt.Sprint(got) != fmt.Sprint(want) || !slices.Equal(got.Lost, want.Lost) || !slices.Equal(got.Doubled, want.Doubled) ||
-			!slices.Equal(got.Reordered, want.Reordered) || !slices.Equal(got.Invented, want.Invented) || !slices.Equal(got.Both, want.Both) {
+			!slices.Equal(got.Reordered, want.Reordered) || !slices.Equal(got.Invented, want.Invented) || !slices.Equal(got.Both, want.Both) || !slices.Equal(got.Unacked, want.Unacked) {
 			t.Errorf("the check finds %+v, want %+v", got, want)
 		}
 	}
@@ -115,11 +115,32 @@ func TestCheck(t *testing.T) {
 	}
 	check(proof.Report{Committed: 14, Stored: 9, Handled: 5, Reordered: []string{second.ID}})
 
+	// Handled in another order than entered.
+	effect := func(e schema.Envelope, handler string) {
+		t.Helper()
+		if err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return book.EffectPostgres(ctx, tx, handler, e.Key, e.ID) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	effect(first, "in order")
+	effect(second, "in order")
+	effect(second, "line")
+	effect(first, "line")
+	for handler, want := range map[string][]string{"line": {first.ID}, "in order": nil} {
+		if late, err := book.EffectsInOrder(ctx, handler); err != nil || !slices.Equal(late, want) {
+			t.Errorf("%s: %v came late, want %v (%v)", handler, late, want, err)
+		}
+	}
+
 	// The same message again: it is stored and waits, then it is stored twice.
 	publish(false, envs[1])
 	check(proof.Report{Committed: 14, Stored: 9, Handled: 5, Reordered: []string{second.ID}, Both: []string{envs[1].ID}})
 	drain()
 	check(proof.Report{Committed: 14, Stored: 9, Handled: 5, Reordered: []string{second.ID}, Doubled: []string{envs[1].ID}})
+
+	// A job that has had its effect and is still stored.
+	effect(envs[0], "crm")
+	check(proof.Report{Committed: 14, Stored: 9, Handled: 5, Reordered: []string{second.ID}, Doubled: []string{envs[1].ID}, Unacked: []string{envs[0].ID}})
 
 	if err := purge(ctx, js, "MB_EVENTS", "mb.events.>"); err != nil {
 		t.Fatal(err)
@@ -131,7 +152,7 @@ func TestCheck(t *testing.T) {
 		}
 	}
 	slices.Sort(lost)
-	check(proof.Report{Committed: 14, Stored: 1, Handled: 5, Lost: lost})
+	check(proof.Report{Committed: 14, Stored: 1, Handled: 5, Lost: lost, Unacked: []string{envs[0].ID}})
 }
 
 func purge(ctx context.Context, js natsjs.JetStream, stream, subject string) error {

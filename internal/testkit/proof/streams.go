@@ -112,6 +112,9 @@ func SentJobs(ctx context.Context, js natsjs.JetStream, subjects schema.Subjects
 	return sum, nil
 }
 
+// patience is how long a scan waits for a message before it asks whether there is one.
+const patience = 5 * time.Second
+
 // scan calls f for each message of a stream that is no work queue, without its body.
 func scan(ctx context.Context, js natsjs.JetStream, name string, f func(m natsjs.Msg, seq uint64) error) error {
 	consumer, err := js.OrderedConsumer(ctx, name, natsjs.OrderedConsumerConfig{
@@ -133,7 +136,16 @@ func scan(ctx context.Context, js natsjs.JetStream, name string, f func(m natsjs
 	}
 	defer messages.Stop()
 	for {
-		m, err := messages.Next(natsjs.NextContext(ctx))
+		wait, cancel := context.WithTimeout(ctx, patience)
+		m, err := messages.Next(natsjs.NextContext(wait))
+		cancel()
+		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+			// What was left may have expired meanwhile.
+			if info, err := consumer.Info(ctx); err != nil || info.NumPending == 0 {
+				return err
+			}
+			continue
+		}
 		if err != nil {
 			return wrap("scan "+name, err)
 		}
