@@ -38,6 +38,7 @@ const (
 	CauseCrashing    Cause = "crashing"    // delivered again and again without a result
 	CauseUndecodable Cause = "undecodable" // not one of our messages
 	CauseKeyReused   Cause = "key_reused"  // the idempotency key belongs to other content
+	CauseCancelled   Cause = "cancelled"   // the handler said that it is no longer wanted; there is no dead letter
 )
 
 // A DeadLetter is a message that was given up, kept whole in the DEAD stream with the story of its end.

@@ -51,6 +51,8 @@ type Envelope struct {
 	Source string  // received messages: the outbox it came from
 	Replay *Replay // replays: what is replayed, for whom
 
+	ReplyTo *ReplyTo // jobs: where the outcome is to be reported; nil means nowhere
+
 	err error // a payload that could not be encoded; reported by Validate
 }
 
@@ -106,6 +108,12 @@ func WithMetadata(entries map[string]string) Option {
 		}
 		maps.Copy(e.Metadata, entries)
 	}
+}
+
+// WithReplyTo asks for a report of the job's outcome: a job for target and action with an [Outcome] as payload. ref is
+// given back in it.
+func WithReplyTo(target, action, ref string) Option {
+	return func(e *Envelope) { e.ReplyTo = &ReplyTo{Target: target, Action: action, Ref: ref} }
 }
 
 // WithContentType names the payload's media type.
@@ -196,8 +204,13 @@ func (e Envelope) KeyHash() [32]byte {
 	return hashFields("key", e.Tenant, string(e.Kind), e.scope(), e.IdempotencyKey())
 }
 
-// BodyHash tells whether two messages with the same key say the same: it covers action or name, content type and payload.
+// BodyHash tells whether two messages with the same key say the same: it covers action or name, content type, payload
+// and where the outcome is to be reported. Whoever waits for a report must not get the receipt of a message that reports
+// to somebody else.
 func (e Envelope) BodyHash() [32]byte {
+	if r := e.ReplyTo; r != nil {
+		return hashFields("body", e.Name, e.ContentType, string(e.Payload), r.Target, r.Action, r.Ref)
+	}
 	return hashFields("body", e.Name, e.ContentType, string(e.Payload))
 }
 

@@ -42,8 +42,18 @@ func (k ErrorKind) String() string {
 type kindError struct {
 	kind  ErrorKind
 	err   error
-	after time.Duration // see RetryAfter
+	after time.Duration // see RetryAfter and Snooze
+	mark  mark
 }
+
+// mark tells errors of one kind apart.
+type mark uint8
+
+const (
+	markNone mark = iota
+	markSnooze
+	markCancel
+)
 
 func (e *kindError) Error() string { return e.err.Error() }
 func (e *kindError) Unwrap() error { return e.err }
@@ -68,10 +78,43 @@ func RetryAfter(err error, wait time.Duration) error {
 // RetryAfterOf returns the wait that err was marked with; ok is false if its outermost mark has none.
 func RetryAfterOf(err error) (wait time.Duration, ok bool) {
 	var marked *kindError
-	if !errors.As(err, &marked) || marked.after <= 0 {
+	if !errors.As(err, &marked) || marked.after <= 0 || marked.mark != markNone {
 		return 0, false
 	}
 	return marked.after, true
+}
+
+// Snooze marks err as [Temporary] and as no failure: what the work needs is not there yet, and it is to be tried again
+// after wait. It costs no attempt. It returns nil for a nil err.
+func Snooze(err error, wait time.Duration) error {
+	if err == nil {
+		return nil
+	}
+	return &kindError{kind: Temporary, err: err, after: max(wait, 0), mark: markSnooze}
+}
+
+// SnoozeOf returns the wait that err was snoozed for; ok is false if its outermost mark is another one.
+func SnoozeOf(err error) (wait time.Duration, ok bool) {
+	var marked *kindError
+	if !errors.As(err, &marked) || marked.mark != markSnooze {
+		return 0, false
+	}
+	return marked.after, true
+}
+
+// Cancel marks err as [Permanent] and as an end that somebody wanted: the message is done with and leaves no dead
+// letter. It returns nil for a nil err.
+func Cancel(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &kindError{kind: Permanent, err: err, mark: markCancel}
+}
+
+// IsCancel reports whether the outermost mark of err is that of [Cancel].
+func IsCancel(err error) bool {
+	var marked *kindError
+	return errors.As(err, &marked) && marked.mark == markCancel
 }
 
 // KindOf returns the kind that err was marked with. An unmarked error is Permanent if it is a [*ValidationError],

@@ -233,6 +233,7 @@ type Failure struct {
 	Attempted  bool   // the handler ran: counts as an attempt
 	Deliveries uint64 // the broker's delivery count now
 	Dead       bool   // verdict: give up
+	Cancelled  bool   // verdict: no longer wanted. The key is done, with [CauseCancelled] and the reason
 	Cause      Cause  // with Dead
 	RetryIn    time.Duration
 }

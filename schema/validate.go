@@ -63,6 +63,7 @@ func (e Envelope) Validate(maxPayload int) error {
 	v.printable("tracestate", e.TraceState, MaxTraceState)
 	v.printable("content_type", e.ContentType, MaxContentType)
 	v.metadata(e.Metadata)
+	v.replyTo(e)
 	maxHeader, reserve := MaxHeaderBytes, headerReserve
 	if maxPayload == 0 {
 		maxPayload = DefaultPayload
@@ -204,6 +205,22 @@ func (v *validator) metadata(m map[string]string) {
 			v.add(field, "the name is reserved")
 		}
 	}
+}
+
+func (v *validator) replyTo(e Envelope) {
+	r := e.ReplyTo
+	if r == nil {
+		return
+	}
+	if e.Kind != KindJob {
+		v.add("reply_to", "only jobs have one")
+	}
+	v.target("reply_to.target", r.Target)
+	v.name("reply_to.action", r.Action)
+	if n := len(JobSubject(r.Target, r.Action)) + 1 + MaxPrefix; n > MaxSubject {
+		v.faults = append(v.faults, Fault{Field: "reply_to", Reason: "target and action together are too long", Length: n, Limit: MaxSubject})
+	}
+	v.key("reply_to.ref", r.Ref)
 }
 
 // notInHeaderNames are the printable characters that nats.go, as HTTP does, refuses in a header's name.

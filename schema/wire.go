@@ -18,6 +18,8 @@ const (
 	HeaderReplayOf     = "mb-replay-of"
 	HeaderReplay       = "mb-replay"
 	HeaderReplaySource = "mb-replay-source" // source of the message that is replayed; the replay has an own one
+	HeaderReplyTo      = "mb-reply-to"      // <target>.<action> of the job that reports the outcome
+	HeaderReplyRef     = "mb-reply-ref"     // what the report gives back
 	HeaderSpecVersion  = "ce-specversion"
 	HeaderCEID         = "ce-id"
 	HeaderSource       = "ce-source"
@@ -63,6 +65,10 @@ func EncodeHeader(e Envelope) []byte {
 		line(HeaderReplayOf, r.Of)
 		line(HeaderReplay, strconv.Itoa(r.Number))
 		plain(HeaderReplaySource, percentEncode(e.Source, unsafeInCloudEvents))
+	}
+	if r := e.ReplyTo; r != nil {
+		line(HeaderReplyTo, r.Target+"."+r.Action)
+		plain(HeaderReplyRef, percentEncode(r.Ref, unsafeInCloudEvents))
 	}
 	var encoded []string
 	for _, k := range sortedKeys(e.Metadata) {
@@ -201,6 +207,9 @@ func decode(relative string, header map[string][]string, payload []byte) (Envelo
 	if err := e.decodeReplay(ours); err != nil {
 		return e, err
 	}
+	if err := e.decodeReplyTo(ours); err != nil {
+		return e, err
+	}
 	if key := e.Key; key != "" { // a key that says no more than the default is none
 		if e.Key = ""; e.IdempotencyKey() != key {
 			e.Key = key
@@ -234,6 +243,22 @@ func (e *Envelope) decodeReplay(ours map[string]string) error {
 	}
 	e.Replay.Of, e.Replay.Number = of, n
 	e.Source = percentDecode(ours[HeaderReplaySource])
+	return nil
+}
+
+// decodeReplyTo reads where the outcome is to be reported. One that cannot be read is an error: somebody may wait for it.
+func (e *Envelope) decodeReplyTo(ours map[string]string) error {
+	to, ref := ours[HeaderReplyTo], percentDecode(ours[HeaderReplyRef])
+	if to == "" && ref == "" {
+		return nil
+	}
+	target, action, _ := strings.Cut(to, ".")
+	e.ReplyTo = &ReplyTo{Target: target, Action: action, Ref: ref}
+	var v validator
+	v.replyTo(*e)
+	if len(v.faults) > 0 {
+		return fmt.Errorf("headers %s and %s: %s", HeaderReplyTo, HeaderReplyRef, v.faults[0])
+	}
 	return nil
 }
 
