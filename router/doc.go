@@ -20,7 +20,7 @@
 //     handled; by a lease or in the handler's own transaction (see [handlers.Mode]).
 //   - recover turns a panic into an error.
 //
-// What becomes of a message is decided by [Decide] from the policy, the number of the attempt and the kind of the
+// What becomes of a message is decided by [handlers.Decide] from the policy, the number of the attempt and the kind of the
 // error. Giving up goes in three steps, each of which may be repeated: the inbox records the verdict, the dead letter is
 // written, the message is acked. A message that is not one of ours becomes a dead letter whole.
 //

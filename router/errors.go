@@ -48,17 +48,3 @@ type storeError struct{ err error }
 
 func (e *storeError) Error() string { return fmt.Sprintf("inbox: %v", e.err) }
 func (e *storeError) Unwrap() error { return e.err }
-
-// A PanicError is a panic of a handler, caught and turned into an error.
-type PanicError struct {
-	Value any
-	Stack []byte
-}
-
-func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
-
-// Unwrap returns the panic's value if it is an error, but not its kind: a panic is always worth another attempt.
-func (e *PanicError) Unwrap() error {
-	err, _ := e.Value.(error)
-	return schema.WithKind(schema.Temporary, err)
-}

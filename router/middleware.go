@@ -35,7 +35,7 @@ func (c *chain) recover(next message.HandlerFunc) message.HandlerFunc {
 	return func(msg *message.Message) (out []*message.Message, err error) {
 		defer func() {
 			if v := recover(); v != nil {
-				out, err = nil, &PanicError{Value: v, Stack: debug.Stack()}
+				out, err = nil, &handlers.PanicError{Value: v, Stack: debug.Stack()}
 			}
 		}()
 		return next(msg)

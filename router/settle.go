@@ -150,12 +150,12 @@ func (c *chain) conclude(r *run, err error) outcome {
 		return c.giveUp(r, verdict.cause, verdict.reason, err)
 	}
 	err = r.judge(err)
-	switch d := Decide(c.policy.Retry, r.attempt(), r.inbox.MessageID, err); d.Verdict {
-	case Retry:
+	switch d := handlers.Decide(c.policy.Retry, r.attempt(), r.inbox.MessageID, err); d.Verdict {
+	case handlers.Retry:
 		return c.retry(r, d.Wait, err)
-	case Dead:
+	case handlers.Dead:
 		return c.giveUp(r, d.Cause, schema.Reason(err), err)
-	case Release:
+	case handlers.Release:
 		return c.release(r)
 	default: // Leave
 		c.log.Warn("left to another run", append(r.fields(), "error", schema.Reason(err))...)
@@ -202,7 +202,7 @@ func (c *chain) giveUp(r *run, cause schema.Cause, reason string, err error) out
 	}
 	letter := r.letter(c.name)
 	letter.Cause, letter.Reason, letter.Attempts = cause, reason, rec.Attempts
-	var panicked *PanicError
+	var panicked *handlers.PanicError
 	if errors.As(err, &panicked) {
 		letter.Stack = string(panicked.Stack)
 	}

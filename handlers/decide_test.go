@@ -1,4 +1,4 @@
-package router
+package handlers
 
 import (
 	"context"
@@ -39,6 +39,13 @@ func TestDecide(t *testing.T) {
 		"told nothing":        {2, schema.RetryAfter(cause, -time.Second), Decision{Verdict: Retry, Wait: 2 * time.Second}},
 		"told when, at last":  {3, schema.RetryAfter(cause, time.Second), Decision{Verdict: Dead, Cause: schema.CauseExhausted}},
 		"panic with any kind": {1, &PanicError{Value: schema.WithKind(schema.Permanent, cause)}, Decision{Verdict: Retry, Wait: time.Second}},
+		"snooze":              {1, schema.Snooze(cause, 7*time.Second), Decision{Verdict: Snoozed, Wait: 7 * time.Second}},
+		"snooze at last":      {3, fmt.Errorf("x: %w", schema.Snooze(cause, time.Second)), Decision{Verdict: Snoozed, Wait: time.Second}},
+		"snooze for a year":   {1, schema.Snooze(cause, 365*24*time.Hour), Decision{Verdict: Snoozed, Wait: maxRetryAfter}},
+		"snooze, but fatal":   {1, schema.WithKind(schema.Permanent, schema.Snooze(cause, time.Second)), Decision{Verdict: Dead, Cause: schema.CausePermanent}},
+		"cancel":              {1, schema.Cancel(cause), Decision{Verdict: Cancelled, Cause: schema.CauseCancelled}},
+		"cancel at last":      {3, fmt.Errorf("x: %w", schema.Cancel(cause)), Decision{Verdict: Cancelled, Cause: schema.CauseCancelled}},
+		"cancel, but later":   {1, schema.RetryAfter(schema.Cancel(cause), time.Second), Decision{Verdict: Retry, Wait: time.Second}},
 	} {
 		if got := Decide(policy, c.attempt, "id", c.err); got != c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
