@@ -301,7 +301,7 @@ func (a *app) act(ctx context.Context, o *opened, order ops.Order) error {
 		return err
 	case out.Failed > 0:
 		return withHint(fmt.Errorf("%d of %d messages failed", out.Failed, out.Selected), "see the lines above; run the same command again for those")
-	case out.Already > 0 && out.Done == 0:
+	case out.Already > 0 && out.Done == 0 && (order.Query.ID != "" || len(order.IDs) > 0): // all of a selection are as they should be
 		return withHint(fmt.Errorf("already replayed or dropped by somebody else"), "`millbridge show <id>` tells what became of a message")
 	}
 	return nil

@@ -99,28 +99,36 @@ func TestPoison_replay_is_paced(t *testing.T) {
 
 func TestPoison_two_operators_replay_one_letter(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		env := w.die(t, "crm", "error: a")
-		box := deadletters.New(w.js, w.subjects, 0)
-		letters, err := box.Get(t.Context(), env.ID)
-		if err != nil {
-			t.Fatal(err)
+		for _, byID := range []bool{true, false} {
+			env := w.die(t, "crm", "error: a")
+			box := deadletters.New(w.js, w.subjects, 0)
+			letters, err := box.Get(t.Context(), env.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			// The other operator has read the letter too and is quicker; its process ends before the letter is marked.
+			other := deadletters.Operator{Store: w.store, Letters: noTombstones{}, Subjects: w.subjects}
+			if err := other.Replay(t.Context(), letters[0]); err == nil {
+				t.Fatal("the tombstone was written")
+			}
+			which, code := env.ID, 1
+			if !byID { // all are replayed in the end, and that is what was asked for
+				which, code = "--all", 0
+			}
+			r := w.run(t, "poison", "replay", which)
+			if r.code != code {
+				t.Error(r)
+			}
+			contains(t, r.stdout, "already", "0 messages replayed, 1 by somebody else before")
+			if byID {
+				contains(t, r.stderr, "already replayed")
+			}
+			if left := w.must(t, "poison", "list", "--json").objects(t); len(left) != 0 {
+				t.Errorf("still listed: %v", left)
+			}
 		}
-		// The other operator has read the letter too and is quicker; its process ends before the letter is marked.
-		other := deadletters.Operator{Store: w.store, Letters: noTombstones{}, Subjects: w.subjects}
-		if err := other.Replay(t.Context(), letters[0]); err == nil {
-			t.Fatal("the tombstone was written")
-		}
-		r := w.run(t, "poison", "replay", env.ID)
-		if r.code != 1 {
-			t.Error(r)
-		}
-		contains(t, r.stdout, "already", "0 messages replayed, 1 by somebody else before")
-		contains(t, r.stderr, "already replayed")
-		if rows := w.must(t, "outbox", "list", "--json").objects(t); len(rows) != 1 {
+		if rows := w.must(t, "outbox", "list", "--json").objects(t); len(rows) != 2 {
 			t.Errorf("the outbox holds %v", rows)
-		}
-		if left := w.must(t, "poison", "list", "--json").objects(t); len(left) != 0 {
-			t.Errorf("still listed: %v", left)
 		}
 	})
 }
