@@ -1,12 +1,9 @@
 package handlers
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -14,28 +11,58 @@ import (
 	"github.com/millbridge/millbridge/schema"
 )
 
-// Actions is a [Handler] that gives each action of a target its own function; fill it with [On]. As the handler of a
-// [Subscription] it goes by event name. The zero value has no actions. Fill it before it is used.
+// Actions is a [Handler] that gives each action of a target its own function; fill it with [OnJob] or [On]. As the
+// handler of a [Subscription] it goes by event name: fill it with [OnEvent] or [On]. The zero value has no actions. Fill
+// it before it is used.
 type Actions struct {
 	funcs  map[string]HandlerFunc
+	jobs   map[string]schema.JobSpec
+	events []string
 	faults []error
 }
 
-// On makes fn handle an action: args is the payload decoded from JSON and key the message's idempotency key. An empty
-// payload counts as {}. A payload that does not fit T, or has a field T does not know, is a permanent [*ArgsError]. A
-// bad or repeated action name is reported by [Actions.Validate].
-func On[T any](a *Actions, action string, fn func(ctx context.Context, args T, key string) error) {
-	if err := schema.CheckName(action); err != nil {
-		a.faults = append(a.faults, fmt.Errorf("action %q: %w", schema.OneLine(action), err))
+// OnJob makes fn handle the jobs of type t: args is the payload decoded from JSON and key the message's idempotency key.
+// An empty payload counts as {}. A payload that does not fit T, or has a field T does not know, is a permanent
+// [*ArgsError]. What t says about retries, time and durability counts for these jobs before the target's [Policy]. What
+// is wrong with t, and an action that is there twice, is reported by [Actions.Validate].
+func OnJob[T any](a *Actions, t schema.JobType[T], fn func(ctx context.Context, args T, key string) error) {
+	spec := t.Spec()
+	if err := spec.Validate(); err != nil {
+		a.faults = append(a.faults, err)
 		return
+	}
+	if !add(a, spec.Action, fn) {
+		return
+	}
+	if a.jobs == nil {
+		a.jobs = make(map[string]schema.JobSpec)
+	}
+	a.jobs[spec.Action] = spec
+}
+
+// OnEvent makes fn handle the events of type t, as [OnJob] does for jobs.
+func OnEvent[T any](a *Actions, t schema.EventType[T], fn func(ctx context.Context, args T, key string) error) {
+	if add(a, t.Name, fn) {
+		a.events = append(a.events, t.Name)
+	}
+}
+
+// On makes fn handle an action, or the events of a name, that no type is declared for. Apart from that it is [OnJob].
+func On[T any](a *Actions, action string, fn func(ctx context.Context, args T, key string) error) { add(a, action, fn) }
+
+func add[T any](a *Actions, action string, fn func(ctx context.Context, args T, key string) error) bool {
+	fault := func(format string, args ...any) bool {
+		a.faults = append(a.faults, fmt.Errorf("action %q: "+format, append([]any{schema.OneLine(action)}, args...)...))
+		return false
+	}
+	if err := schema.CheckName(action); err != nil {
+		return fault("%w", err)
 	}
 	if a.funcs[action] != nil {
-		a.faults = append(a.faults, fmt.Errorf("action %q: is there twice", action))
-		return
+		return fault("is there twice")
 	}
 	if fn == nil {
-		a.faults = append(a.faults, fmt.Errorf("action %q: has no function", action))
-		return
+		return fault("has no function")
 	}
 	if a.funcs == nil {
 		a.funcs = make(map[string]HandlerFunc)
@@ -48,6 +75,7 @@ func On[T any](a *Actions, action string, fn func(ctx context.Context, args T, k
 		}
 		return fn(ctx, args, env.IdempotencyKey())
 	}
+	return true
 }
 
 // Handle calls the function of env's action. An unknown action is [Permanent].
@@ -66,8 +94,26 @@ func (a *Actions) Handle(ctx context.Context, env schema.Envelope) error {
 // Names returns the actions' names in order.
 func (a *Actions) Names() []string { return slices.Sorted(maps.Keys(a.funcs)) }
 
-// Validate reports everything that was wrong with the calls of [On].
+// Spec returns what the job type of an action says; ok is false if the action was not declared with [OnJob].
+func (a *Actions) Spec(action string) (spec schema.JobSpec, ok bool) {
+	spec, ok = a.jobs[action]
+	return spec, ok
+}
+
+// Specs returns what the job types say, in the order of the actions.
+func (a *Actions) Specs() []schema.JobSpec {
+	var specs []schema.JobSpec
+	for _, action := range slices.Sorted(maps.Keys(a.jobs)) {
+		specs = append(specs, a.jobs[action])
+	}
+	return specs
+}
+
+// Validate reports everything that was wrong with the calls of [OnJob], [OnEvent] and [On].
 func (a *Actions) Validate() error { return errors.Join(a.faults...) }
+
+// eventNames returns the names of the event types.
+func (a *Actions) eventNames() []string { return a.events }
 
 func (a *Actions) list() string {
 	names := a.Names()
@@ -78,56 +124,4 @@ func (a *Actions) list() string {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:20], ", "), len(names)-20)
 	}
 	return strings.Join(names, ", ")
-}
-
-// An ArgsError reports a payload that does not fit the arguments of its action. It never quotes the payload's values.
-type ArgsError struct {
-	Target string // empty for events
-	Action string
-	Path   string // the JSON field, dotted; empty for the payload as a whole
-	Reason string
-}
-
-func (e *ArgsError) Error() string {
-	where := e.Action
-	if e.Target != "" {
-		where = e.Target + "/" + e.Action
-	}
-	if e.Path == "" {
-		return fmt.Sprintf("args of %s: %s", where, e.Reason)
-	}
-	return fmt.Sprintf("args of %s: field %q: %s", where, schema.OneLine(e.Path), e.Reason)
-}
-
-func decodeArgs(payload []byte, args any) *ArgsError {
-	if len(bytes.TrimSpace(payload)) == 0 {
-		payload = []byte("{}")
-	}
-	dec := json.NewDecoder(bytes.NewReader(payload))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(args); err != nil {
-		return argsError(err)
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return &ArgsError{Reason: fmt.Sprintf("there is more after the JSON value, from byte %d", dec.InputOffset())}
-	}
-	return nil
-}
-
-func argsError(err error) *ArgsError {
-	var wrongType *json.UnmarshalTypeError
-	var syntax *json.SyntaxError
-	switch {
-	case errors.As(err, &wrongType):
-		found, _, _ := strings.Cut(wrongType.Value, " ") // a number's digits follow
-		return &ArgsError{Path: wrongType.Field, Reason: fmt.Sprintf("want %v, found %s", wrongType.Type, found)}
-	case errors.As(err, &syntax):
-		return &ArgsError{Reason: fmt.Sprintf("not JSON at byte %d", syntax.Offset)}
-	case errors.Is(err, io.ErrUnexpectedEOF):
-		return &ArgsError{Reason: "the JSON value is cut off"}
-	}
-	if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
-		return &ArgsError{Path: strings.Trim(name, `"`), Reason: "is not known"}
-	}
-	return &ArgsError{Reason: schema.OneLine(err.Error())} // from the type's own UnmarshalJSON
 }

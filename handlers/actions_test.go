@@ -65,7 +65,7 @@ func TestActions_refuse_what_does_not_fit(t *testing.T) {
 		{`{"amount": "five"}`, "amount", "want int, found string"},
 		{`{"amount": 12345.678}`, "amount", "want int, found number"},
 		{`{"address": {"zip": 4109}}`, "address.zip", "want string, found number"},
-		{`{"lines": [{"price": true}]}`, "lines.price", "want int, found bool"},
+		{`{"lines": [{"price": 1}, {"price": true}]}`, "lines[1].price", "want int, found bool"},
 		{`{"amuont": 5}`, "amuont", "is not known"},
 		{`[1]`, "", "want handlers_test.chargeArgs, found array"},
 		{`{"amount": 5`, "", "the JSON value is cut off"},

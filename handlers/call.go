@@ -2,7 +2,10 @@ package handlers
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"sync"
+	"time"
 
 	"github.com/millbridge/millbridge/schema"
 )
@@ -10,24 +13,41 @@ import (
 // A Call is what a handler may know about the run it is part of, besides the envelope.
 type Call struct {
 	Handler     string      // name of the target or subscription
+	ID          string      // the message's id; a replay has an id of its own, but the same Key
 	Key         string      // idempotency key: the same for every run of this message, replays included
 	Attempt     int         // 1 for the first attempt; a replay starts again at 1
-	MaxAttempts int         // the policy's
+	MaxAttempts int         // the policy's, or that of the job's type
 	Replay      int         // how often an operator has put the message back
+	Tenant      string      // scopes the key
+	Actor       string      // who caused the message
+	RequestID   string      // the request that caused it
+	TraceParent string      // W3C traceparent
+	TraceState  string      // W3C tracestate
+	Deadline    time.Time   // when the attempt's time is up; zero without a limit
 	Unit        schema.Unit // the transaction of the run in [ModeTx], else nil
 }
 
 type callKey struct{}
 
+// running is a call with what the handler answers.
+type running struct {
+	call   Call
+	mu     sync.Mutex
+	report json.RawMessage
+}
+
 // WithCall returns ctx for a handler that is part of c. The router does this; tests of handlers may.
 func WithCall(ctx context.Context, c Call) context.Context {
-	return context.WithValue(ctx, callKey{}, c)
+	return context.WithValue(ctx, callKey{}, &running{call: c})
 }
 
 // CallFrom returns the run that ctx belongs to; ok is false outside of handlers.
 func CallFrom(ctx context.Context) (c Call, ok bool) {
-	c, ok = ctx.Value(callKey{}).(Call)
-	return c, ok
+	r, ok := ctx.Value(callKey{}).(*running)
+	if !ok {
+		return Call{}, false
+	}
+	return r.call, true
 }
 
 // Attempt returns the number of the attempt that ctx belongs to, 0 outside of handlers.

@@ -26,3 +26,12 @@ func Permanent(err error) error { return schema.WithKind(schema.Permanent, err) 
 // RetryAfter marks err with the wait that the other side has asked for; it replaces the policy's wait. The failure
 // still counts as an attempt. It returns nil for a nil err.
 func RetryAfter(err error, wait time.Duration) error { return schema.RetryAfter(err, wait) }
+
+// Snooze says that what the message needs is not there yet: it is tried again after wait, which costs no attempt and
+// does not count against a [Breaker]. Whoever snoozes must know when to stop: nothing else ends it. It returns nil for a
+// nil err.
+func Snooze(err error, wait time.Duration) error { return schema.Snooze(err, wait) }
+
+// Cancel says that nobody wants any more what the message asks for: it is done with, keeps err as its reason, and leaves
+// no dead letter. It returns nil for a nil err.
+func Cancel(err error) error { return schema.Cancel(err) }

@@ -44,11 +44,13 @@ type Policy struct {
 	Timeout time.Duration `yaml:"timeout" json:"timeout"`
 	// Concurrency is how many handlers run at the same time in one process; 0 means [DefaultConcurrency].
 	Concurrency int `yaml:"concurrency" json:"concurrency"`
-	// Rate is how many handlers begin a second at most, in one process; 0 means no limit.
+	// Rate is how many handlers begin a second at most, over all processes; 0 means no limit.
 	Rate float64 `yaml:"rate" json:"rate"`
-	// Ordered keeps messages with the same ordering key in order: one process at a time consumes the target, and a
-	// message that waits for its next attempt holds back those behind it with the same key.
+	// Ordered keeps messages with the same ordering key in order, across processes and through retries: a message that
+	// waits for its next attempt holds back those behind it with the same key, and no others.
 	Ordered bool `yaml:"ordered" json:"ordered"`
+	// Breaker stops calling what is down; its zero value never does.
+	Breaker Breaker `yaml:"breaker" json:"breaker"`
 	// Mode is how repeats are kept out.
 	Mode Mode `yaml:"mode" json:"mode"`
 	// MaxCrashes is how many deliveries in a row may end without any result (the process died, the connection was cut,
@@ -57,10 +59,21 @@ type Policy struct {
 	MaxCrashes int `yaml:"max_crashes" json:"max_crashes"`
 }
 
+// A Breaker stops the runs of a handler, in all processes, when too many in a row have failed for a temporary reason.
+// The messages wait in their stream meanwhile and lose no attempts. After a pause one message is let through: if it
+// succeeds, all are; if not, there is another pause.
+type Breaker struct {
+	// Failures is how many in a row open the breaker; 0 means that it never opens.
+	Failures int `yaml:"failures" json:"failures"`
+	// Cooldown is the pause before the next message is let through; 0 means [DefaultCooldown].
+	Cooldown time.Duration `yaml:"cooldown" json:"cooldown"`
+}
+
 // Defaults of a [Policy].
 const (
 	DefaultTimeout     = 30 * time.Second
 	DefaultConcurrency = 10
+	DefaultCooldown    = 30 * time.Second
 	minMaxCrashes      = 5
 )
 
@@ -72,6 +85,9 @@ func (p Policy) OrDefault() Policy {
 	}
 	if p.Concurrency == 0 {
 		p.Concurrency = DefaultConcurrency
+	}
+	if p.Breaker.Failures != 0 && p.Breaker.Cooldown == 0 {
+		p.Breaker.Cooldown = DefaultCooldown
 	}
 	if p.MaxCrashes == 0 {
 		p.MaxCrashes = max(p.Retry.MaxAttempts, minMaxCrashes)
@@ -96,6 +112,12 @@ func (p Policy) Validate() error {
 	}
 	if int(p.Mode) >= len(modeNames) {
 		errs = append(errs, fmt.Errorf("mode is %v, must be lease, tx or none", p.Mode))
+	}
+	if p.Breaker.Failures < 0 {
+		errs = append(errs, fmt.Errorf("breaker.failures is %d, must not be negative", p.Breaker.Failures))
+	}
+	if p.Breaker.Cooldown < 0 {
+		errs = append(errs, fmt.Errorf("breaker.cooldown is %v, must not be negative", p.Breaker.Cooldown))
 	}
 	if p.MaxCrashes < 0 {
 		errs = append(errs, fmt.Errorf("max_crashes is %d, must not be negative", p.MaxCrashes))

@@ -3,6 +3,7 @@ package handlers
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/millbridge/millbridge/schema"
@@ -16,9 +17,22 @@ type Target struct {
 	Policy  Policy
 }
 
-// Validate reports everything that is wrong with the target.
+// Validate reports everything that is wrong with the target, among it job types of another target.
 func (t Target) Validate() error {
-	return validate("target", t.Name, t.Handler, t.Policy)
+	var errs []error
+	if typed, ok := t.Handler.(interface{ Specs() []schema.JobSpec }); ok {
+		for _, spec := range typed.Specs() {
+			if spec.Target != t.Name {
+				errs = append(errs, fmt.Errorf("action %q: its job type is for target %q", spec.Action, spec.Target))
+			}
+		}
+	}
+	if typed, ok := t.Handler.(interface{ eventNames() []string }); ok {
+		for _, name := range typed.eventNames() {
+			errs = append(errs, fmt.Errorf("event %q: a target has jobs; events are for subscriptions", name))
+		}
+	}
+	return errors.Join(validate("target", t.Name, t.Handler, t.Policy), wrap("target", t.Name, errs))
 }
 
 // Start says where a subscription that is new begins.
@@ -50,7 +64,7 @@ type Subscription struct {
 	From    Start // matters only when the subscription starts for the first time
 }
 
-// Validate reports everything that is wrong with the subscription.
+// Validate reports everything that is wrong with the subscription, among it functions that no event would reach.
 func (s Subscription) Validate() error {
 	var errs []error
 	if len(s.Events) == 0 {
@@ -64,6 +78,18 @@ func (s Subscription) Validate() error {
 		for _, other := range s.Events[:i] {
 			if isFilter(other) && overlap(e, other) {
 				errs = append(errs, fmt.Errorf("events %q and %q overlap", other, e))
+			}
+		}
+	}
+	if typed, ok := s.Handler.(interface{ Specs() []schema.JobSpec }); ok {
+		for _, spec := range typed.Specs() {
+			errs = append(errs, fmt.Errorf("job type %s.%s: a subscription has events; jobs are for targets", spec.Target, spec.Action))
+		}
+	}
+	if typed, ok := s.Handler.(interface{ eventNames() []string }); ok {
+		for _, name := range typed.eventNames() {
+			if !slices.ContainsFunc(s.Events, func(filter string) bool { return isFilter(filter) && overlap(filter, name) }) {
+				errs = append(errs, fmt.Errorf("event %q: has a function, but the subscription does not receive it", name))
 			}
 		}
 	}
