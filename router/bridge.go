@@ -119,9 +119,6 @@ func (b *Bridge) Subscribe(s handlers.Subscription) error {
 
 func (b *Bridge) chain(name string, h handlers.Handler, policy handlers.Policy) *chain {
 	policy = policy.OrDefault()
-	if policy.Ordered {
-		policy.Concurrency = 1
-	}
 	c := &chain{
 		name: name, handler: h, policy: policy, subjects: b.cfg.Subjects, lease: b.cfg.Lease, inbox: b.cfg.Store,
 		source:  schema.SourceOf(b.outbox),

@@ -109,8 +109,12 @@ func (s *session) look(ctx context.Context) (seen int64, idle bool, err error) {
 			return 0, false, fmt.Errorf("look at the consumer of %s: %w", f, err)
 		}
 		info := consumer.CachedInfo()
-		held := f.chain.policy.Ordered && info.NumAckPending > 0 // behind a message that waits for its next attempt
-		if info.NumWaiting == 0 || info.NumPending > 0 && !held {
+		waiting := info.NumWaiting > 0 && info.NumPending == 0
+		if f.chain.policy.Ordered { // messages that wait for their next attempt are in hand, and so are those behind them
+			st := f.sub.Standing()
+			waiting = !st.Due && (st.Full || info.NumPending == 0 && (st.Elsewhere || info.NumWaiting > 0))
+		}
+		if !waiting {
 			idle = false
 		}
 		_, entered, running, _ := f.chain.stats.read()

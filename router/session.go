@@ -149,13 +149,35 @@ func (s *session) feed(c *chain, src source) (*feed, error) {
 				Durable: src.durable, Filters: src.filters, Start: subscribers.Start{New: src.onlyNew}, Metadata: s.b.marks(c.policy.Mode),
 			}
 		},
-		MaxInFlight: c.policy.Concurrency, Ordered: c.policy.Ordered, AckWait: cfg.AckWait, Heartbeat: cfg.Heartbeat,
+		MaxInFlight: c.policy.Concurrency, Order: s.b.order(c), AckWait: cfg.AckWait, Heartbeat: cfg.Heartbeat,
 		DoubleAck: c.policy.Mode == handlers.ModeNone, CloseTimeout: cfg.CloseTimeout + subscriberGrace, Logger: cfg.Logger,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("consume for %s: %w", c.name, err)
 	}
 	return &feed{source: src, chain: c, sub: sub}, nil
+}
+
+// order is what keeps the messages of an ordered handler in order; nil for others.
+func (b *Bridge) order(c *chain) *subscribers.Order {
+	if !c.policy.Ordered {
+		return nil
+	}
+	lease, _ := b.cfg.Store.(subscribers.Lease)
+	return &subscribers.Order{Key: c.orderingKey, Lease: lease, TTL: b.cfg.Lease}
+}
+
+// orderingKey returns what a message keeps the order with. A message that cannot be read waits for nobody.
+func (c *chain) orderingKey(d *subscribers.Delivery) string {
+	relative, ok := c.subjects.Relative(d.Subject)
+	if !ok {
+		return ""
+	}
+	env, err := schema.Decode(relative, d.Header, d.Payload)
+	if err != nil || env.OrderingKey == "" {
+		return ""
+	}
+	return env.Tenant + "\x00" + env.OrderingKey
 }
 
 // marks are what the consumers of a handler say to verify.

@@ -18,11 +18,10 @@ type Config struct {
 	Stream string
 	// Consumer names the durable consumer of a topic and what it takes. The default is PerTopic("").
 	Consumer func(topic string) ConsumerSpec
-	// MaxInFlight is how many messages of one subscription may be handed out and not yet settled. The default is 16;
-	// with Ordered it is 1.
+	// MaxInFlight is how many messages of one subscription may be handed out and not yet settled. The default is 16.
 	MaxInFlight int
-	// Ordered makes the server hand out one message at a time over all processes, in the stream's order.
-	Ordered bool
+	// Order keeps messages that belong together in the stream's order. The default is none.
+	Order *Order
 	// AckWait is how long the server waits for a sign of life before it hands a message to somebody else. It is sent
 	// every third of it. The default is 30 seconds.
 	AckWait time.Duration
@@ -112,8 +111,8 @@ func (c Config) validate() error {
 	if c.MaxInFlight < 0 {
 		errs = append(errs, fmt.Errorf("max_in_flight is %d, must not be negative", c.MaxInFlight))
 	}
-	if c.Ordered && c.MaxInFlight > 1 {
-		errs = append(errs, fmt.Errorf("max_in_flight is %d, but ordered hands out one message at a time", c.MaxInFlight))
+	if err := c.Order.validate(); err != nil {
+		errs = append(errs, err)
 	}
 	for _, d := range []struct {
 		name  string
@@ -135,15 +134,13 @@ func (c Config) withDefaults() Config {
 	if c.Consumer == nil {
 		c.Consumer = PerTopic("")
 	}
-	if c.Ordered {
-		c.MaxInFlight = 1
-	}
 	if c.MaxInFlight == 0 {
 		c.MaxInFlight = 16
 	}
 	if c.AckWait == 0 {
 		c.AckWait = 30 * time.Second
 	}
+	c.Order = c.Order.withDefaults(c.AckWait)
 	if c.Heartbeat == 0 {
 		c.Heartbeat = 5 * time.Second
 	}

@@ -62,6 +62,7 @@ func (s *subscription) ensure(ctx context.Context) error {
 		return err
 	}
 	s.hamper(pauseOf(have))
+	s.created = have.Created
 	s.at = place{stream: info.Created, floor: have.AckFloor.Stream}
 	return nil
 }
@@ -109,10 +110,11 @@ func (s *subscription) wanted(stream *jetstream.StreamInfo) jetstream.ConsumerCo
 	return cfg
 }
 
-// maxAckPending has no limit for unordered consumers, because messages that wait for their next try count against it.
+// maxAckPending has no limit for unordered consumers, because messages that wait for their next try count against it. One
+// that is ordered has in hand what waits.
 func (s *subscription) maxAckPending() int {
-	if s.cfg.Ordered {
-		return 1
+	if s.cfg.Order != nil {
+		return s.cfg.Order.Window
 	}
 	return -1
 }

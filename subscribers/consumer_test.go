@@ -29,10 +29,14 @@ func TestConsumerSettings(t *testing.T) {
 	for _, ordered := range []bool{false, true} {
 		t.Run(fmt.Sprintf("ordered=%v", ordered), func(t *testing.T) {
 			b := setup(t)
-			subscribe(t, b.subscriber(t, func(c *subscribers.Config) { c.Ordered, c.AckWait = ordered, 0 }))
+			subscribe(t, b.subscriber(t, func(c *subscribers.Config) {
+				if c.AckWait = 0; ordered {
+					c.Order = inOneLine(new(testkit.Leases))
+				}
+			}))
 			pending := -1
 			if ordered {
-				pending = 1
+				pending = 256
 			}
 			c := b.info(t).Config
 			if c.AckPolicy != jetstream.AckExplicitPolicy || c.AckWait != 30*time.Second || c.MaxDeliver != -1 || c.MaxAckPending != pending ||
@@ -191,7 +195,10 @@ func TestBadConfig(t *testing.T) {
 	for text, cfg := range map[string]subscribers.Config{
 		"stream: a name is needed":               {},
 		"max_in_flight is -1":                    {Stream: "S", MaxInFlight: -1},
-		"max_in_flight is 2, but ordered":        {Stream: "S", MaxInFlight: 2, Ordered: true},
+		"order: there is no key":                 {Stream: "S", Order: &subscribers.Order{}},
+		"order: there is no lease":               {Stream: "S", Order: &subscribers.Order{}},
+		"the window is -1 messages":              {Stream: "S", Order: &subscribers.Order{Window: -1}},
+		"order: ttl is 1ms, must be at least":    {Stream: "S", Order: &subscribers.Order{TTL: time.Millisecond}},
 		"ack_wait is 1ms, must be at least":      {Stream: "S", AckWait: time.Millisecond},
 		"heartbeat is 1ms, must be at least":     {Stream: "S", Heartbeat: time.Millisecond},
 		"close_timeout is -1ns, must be at leas": {Stream: "S", CloseTimeout: -1},

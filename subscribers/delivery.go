@@ -23,6 +23,7 @@ type Delivery struct {
 	Header    nats.Header
 	Payload   []byte
 
+	number  uint64 // of all hand-outs of the consumer
 	retryIn atomic.Int64
 }
 
@@ -52,8 +53,16 @@ func newDelivery(m *nats.Msg) (*Delivery, error) {
 	return &Delivery{
 		Stream: meta.Stream, Consumer: meta.Consumer, Subject: m.Subject,
 		Sequence: meta.Sequence.Stream, Delivered: meta.NumDelivered, Stored: meta.Timestamp,
-		Header: m.Header, Payload: m.Data,
+		Header: m.Header, Payload: m.Data, number: meta.Sequence.Consumer,
 	}, nil
+}
+
+// again is the delivery of a message that was handed out here several times since it arrived as d.
+func (d *Delivery) again(times uint64) *Delivery {
+	return &Delivery{
+		Stream: d.Stream, Consumer: d.Consumer, Subject: d.Subject, Sequence: d.Sequence, Delivered: d.Delivered + times,
+		Stored: d.Stored, Header: d.Header, Payload: d.Payload, number: d.number,
+	}
 }
 
 // message renders the delivery as a Watermill message, as far as that can express it.

@@ -57,14 +57,15 @@ func apiPrefix(o jetstream.JetStreamOptions) string {
 
 type pullRequest struct {
 	Batch     int           `json:"batch"`
+	MaxBytes  int           `json:"max_bytes,omitempty"`
 	Expires   time.Duration `json:"expires"`
 	Heartbeat time.Duration `json:"idle_heartbeat"`
 }
 
-// pull asks for n messages and passes on what comes until the request is used up or expired. It returns how many came.
-// After an error the puller must be closed.
-func (p *puller) pull(ctx context.Context, n int, receive func(*nats.Msg)) (got int, err error) {
-	body, err := json.Marshal(pullRequest{Batch: n, Expires: pullExpiry * p.heartbeat, Heartbeat: p.heartbeat})
+// pull asks for n messages, and for no more than so many bytes unless that is 0, and passes on what comes until the
+// request is used up or expired. It returns how many came. After an error the puller must be closed.
+func (p *puller) pull(ctx context.Context, n, bytes int, receive func(*nats.Msg)) (got int, err error) {
+	body, err := json.Marshal(pullRequest{Batch: n, MaxBytes: bytes, Expires: pullExpiry * p.heartbeat, Heartbeat: p.heartbeat})
 	if err != nil {
 		return 0, fmt.Errorf("encode pull request: %w", err)
 	}

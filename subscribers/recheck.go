@@ -45,7 +45,7 @@ func (s *subscription) lookAgain(ctx context.Context) error {
 	}
 	info, have := stream.CachedInfo(), cons.CachedInfo()
 	wanted := s.wanted(info)
-	if !s.cfg.Ordered {
+	if s.cfg.Order == nil {
 		wanted.MaxAckPending = have.Config.MaxAckPending
 	}
 	if info.Config.Retention != jetstream.WorkQueuePolicy {
@@ -64,7 +64,11 @@ func (s *subscription) lookAgain(ctx context.Context) error {
 	if drift != nil {
 		drift = fmt.Errorf("somebody has changed it, perhaps another version of this program: %w", drift)
 	}
-	s.hamper(errors.Join(pauseOf(have), drift))
+	var held error
+	if s.line != nil {
+		held = s.line.check(have)
+	}
+	s.hamper(errors.Join(pauseOf(have), drift, held))
 	return s.rescue(ctx, stream, have)
 }
 

@@ -32,7 +32,9 @@ type subscription struct {
 	out     chan *message.Message
 	senders sync.WaitGroup // messages that are not handed out yet
 	slots   *slots
+	line    *line // of an ordered one
 	at      place
+	created time.Time // of the consumer
 
 	errMu    sync.Mutex
 	err      error // why it is not consuming
@@ -47,12 +49,20 @@ func newSubscription(ctx context.Context, s *Subscriber, topic string, spec Cons
 		out:  make(chan *message.Message), slots: newSlots(s.cfg.MaxInFlight),
 	}
 	sub.ctx, sub.cancel = context.WithCancel(ctx)
+	if s.cfg.Order != nil {
+		sub.line = newLine(sub)
+	}
 	return sub
 }
 
 // run consumes until the subscription ends.
 func (s *subscription) run() {
+	consume := s.consume
 	defer s.drop(s)
+	if s.line != nil {
+		consume = s.line.consume
+		defer s.line.finish()
+	}
 	defer func() {
 		s.senders.Wait()
 		close(s.out)
@@ -60,7 +70,7 @@ func (s *subscription) run() {
 	pause := firstPause
 	for s.ctx.Err() == nil {
 		started := time.Now()
-		err := s.consume(s.ctx)
+		err := consume(s.ctx)
 		if s.ctx.Err() != nil {
 			return
 		}
@@ -79,29 +89,39 @@ func (s *subscription) consume(ctx context.Context) error {
 		return err
 	}
 	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	take := func(ctx context.Context) (int, int) { return s.slots.takeAll(ctx), 0 }
+	return s.pullAll(ctx, stop, s.cfg.MaxInFlight, take, s.slots.give, s.receive)
+}
+
+// pullAll asks for as many messages as take has places for, and bytes unless that is 0, until something is wrong or ctx
+// ends. It gives places back that were not used.
+func (s *subscription) pullAll(ctx context.Context, stop context.CancelCauseFunc, most int,
+	take func(context.Context) (n, bytes int), give func(int), receive func(*nats.Msg),
+) error {
 	var checks sync.WaitGroup
 	defer checks.Wait()
 	defer stop(nil)
 	checks.Go(func() { s.recheck(ctx, stop) })
-	p, err := newPuller(s.js, s.cfg.Stream, s.spec.Durable, s.cfg.Heartbeat, 2*s.cfg.MaxInFlight+64)
+	p, err := newPuller(s.js, s.cfg.Stream, s.spec.Durable, s.cfg.Heartbeat, 2*most+64)
 	if err != nil {
 		return err
 	}
 	s.report(nil)
 	for {
-		n := s.slots.takeAll(ctx)
+		n, bytes := take(ctx)
 		if n == 0 {
-			p.close(s.receive)
+			p.close(receive)
 			return context.Cause(ctx)
 		}
-		got, err := p.pull(ctx, n, s.receive)
+		got, err := p.pull(ctx, n, bytes, receive)
 		if err != nil {
 			if ctx.Err() == nil {
 				s.report(err) // before close, which waits for a server that may be silent
 			}
-			got += p.close(s.receive) // what the server still sent has its places among n
+			got += p.close(receive) // what the server still sent has its places among n
 		}
-		s.slots.give(n - got)
+		give(n - got)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}

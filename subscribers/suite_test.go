@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/millbridge/millbridge/internal/testkit"
 	"github.com/millbridge/millbridge/internal/testkit/natsproc"
 	"github.com/millbridge/millbridge/internal/testkit/pubsubtest"
 	"github.com/millbridge/millbridge/subscribers"
@@ -66,10 +67,14 @@ func TestPubSub(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			var order *subscribers.Order
+			if c.ordered {
+				order = inOneLine(new(testkit.Leases))
+			}
 			forGroup := func(t *testing.T, group string) (message.Publisher, message.Subscriber) {
 				js := connect(t, server.URL())
 				sub, err := subscribers.New(js, subscribers.Config{
-					Stream: "SUITE", Consumer: subscribers.PerTopic(group), Ordered: c.ordered,
+					Stream: "SUITE", Consumer: subscribers.PerTopic(group), Order: order,
 					AckWait: 5 * time.Second, Heartbeat: time.Second, CloseTimeout: 2 * time.Second,
 				})
 				if err != nil {

@@ -80,9 +80,13 @@ func run[Tx any](t *testing.T, store transactional[Tx], source forward.Store) {
 				stop()
 				<-served
 			})
+			var order *subscribers.Order
+			if ordered {
+				order = &subscribers.Order{Key: func(*subscribers.Delivery) string { return "all" }, Lease: new(testkit.Leases)}
+			}
 			forGroup := func(t *testing.T, group string) (message.Publisher, message.Subscriber) {
 				sub, err := subscribers.New(connect(t, server.URL()), subscribers.Config{
-					Stream: schema.Subjects{}.StreamName(schema.Events), Ordered: ordered,
+					Stream: schema.Subjects{}.StreamName(schema.Events), Order: order,
 					AckWait: 5 * time.Second, Heartbeat: time.Second, CloseTimeout: 2 * time.Second,
 					Consumer: func(topic string) subscribers.ConsumerSpec {
 						spec := subscribers.PerTopic(group)(topic)
