@@ -14,7 +14,8 @@ var mayImport = map[string][]string{
 	"schema/sqlite":        {"schema", "internal/filelock"},
 	"schema/schematest":    {"schema"},
 	"handlers":             {"schema"},
-	"handlers/webhook":     {"schema", "handlers"},
+	"handlers/outbound":    {"schema"},
+	"handlers/webhook":     {"schema", "handlers", "handlers/outbound"},
 	"handlers/handlertest": {"schema", "handlers"},
 	"publishers":           {"schema"},
 	"publishers/jetstream": {"schema", "internal/killpoint", "internal/natswords"},
@@ -23,7 +24,8 @@ var mayImport = map[string][]string{
 		"schema", "handlers", "subscribers", "publishers", "publishers/jetstream", "internal/deadletters", "internal/killpoint",
 		"internal/natswords",
 	},
-	"router/embedded": {"schema", "schema/sqlite", "router", "internal/embedded"},
+	"router/embedded":  {"schema", "schema/sqlite", "router", "internal/embedded"},
+	"router/inprocess": {"schema", "handlers"},
 }
 
 // publicRoots are the directories whose packages users import; each needs an entry above.
@@ -123,7 +125,7 @@ func TestDependencies_stay_out_of_programs_that_do_not_need_them(t *testing.T) {
 }
 
 // standardOnly lists the packages that bring no third party into a program.
-var standardOnly = []string{"schema", "handlers", "handlers/webhook"}
+var standardOnly = []string{"schema", "handlers", "handlers/outbound", "handlers/webhook", "handlers/handlertest", "router/inprocess"}
 
 func TestDependencies_of_schema_and_handlers_are_the_standard_library(t *testing.T) {
 	t.Parallel()

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/millbridge/millbridge/handlers/outbound"
 	"github.com/millbridge/millbridge/schema"
 )
 
@@ -36,10 +37,8 @@ type Config struct {
 	RetryAfterMax time.Duration
 	// Headers are added to each request, for example Authorization. Those that the request is made of are refused.
 	Headers map[string]string
-	// Network says what may be reached, and how. It must be zero when Transport is given.
-	Network
-	// Transport is shared with other targets of the same network rules; nil makes an own one.
-	Transport *Transport
+	// Network says what may be reached, and how; connections are shared with all targets of the same rules.
+	outbound.Network
 	// Logger gets one line per attempt at level Debug; nil logs nothing.
 	Logger *slog.Logger
 	// Now is the clock of timestamps and of Retry-After dates; nil is [time.Now].
@@ -73,9 +72,6 @@ func (c Config) Validate() error {
 			seen[key] = true
 		}
 	}
-	if c.Transport != nil && !c.Network.isZero() {
-		errs = append(errs, errors.New("network rules belong to the transport when one is given"))
-	}
 	return errors.Join(errs...)
 }
 
@@ -96,7 +92,7 @@ func (c Config) endpoint() (*url.URL, []error) {
 	addr, err := netip.ParseAddr(host)
 	switch {
 	case err == nil:
-		if err := c.network().check(addr); err != nil {
+		if err := c.Check(addr); err != nil {
 			errs = append(errs, fmt.Errorf("url: %w", err))
 		}
 	case host == "" || strings.ContainsFunc(host, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`:/\%[]@`, r) }):
@@ -105,13 +101,6 @@ func (c Config) endpoint() (*url.URL, []error) {
 		errs = append(errs, fmt.Errorf("url: host %q is an address in a form that is not accepted", schema.OneLine(host)))
 	}
 	return u, errs
-}
-
-func (c Config) network() Network {
-	if c.Transport != nil {
-		return c.Transport.network
-	}
-	return c.Network
 }
 
 // looksNumeric reports whether some resolvers would read a host name as an IPv4 address, as 2130706433, 127.1 or 0x7f.1.

@@ -31,9 +31,8 @@
 //
 // # What may be reached
 //
-// Addresses are checked where the connection is made, after the name was resolved, so that neither a name that changes
-// its answer nor an address in disguise leads inside. Private networks need an explicit opt-in: see [Network]. Proxy
-// settings of the environment are ignored.
+// Public addresses only, unless [Config.Network] says otherwise; how that is kept is written in package
+// [github.com/millbridge/millbridge/handlers/outbound].
 //
 // Errors, logs and the text form of a [Config] have no secret, no header value, and of the URL only the host.
 package webhook

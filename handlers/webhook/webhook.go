@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/millbridge/millbridge/handlers"
+	"github.com/millbridge/millbridge/handlers/outbound"
 	"github.com/millbridge/millbridge/schema"
 )
 
@@ -30,7 +31,7 @@ func New(cfg Config) (handlers.Handler, error) {
 		timeout:       cmp.Or(cfg.Timeout, DefaultTimeout),
 		maxResponse:   cmp.Or(cfg.MaxResponse, DefaultMaxResponse),
 		retryAfterMax: cmp.Or(cfg.RetryAfterMax, DefaultRetryAfterMax),
-		transport:     cfg.Transport,
+		transport:     outbound.Transport(cfg.Network),
 		log:           cfg.Logger,
 		now:           cfg.Now,
 	}
@@ -43,9 +44,6 @@ func New(cfg Config) (handlers.Handler, error) {
 	}
 	for name, value := range cfg.Headers {
 		e.headers.Set(name, value)
-	}
-	if e.transport == nil {
-		e.transport = NewTransport(cfg.Network)
 	}
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
@@ -65,7 +63,7 @@ type endpoint struct {
 	timeout       time.Duration
 	maxResponse   int64
 	retryAfterMax time.Duration
-	transport     *Transport
+	transport     http.RoundTripper
 	log           *slog.Logger
 	now           func() time.Time
 }
@@ -94,18 +92,18 @@ func (e *endpoint) post(ctx context.Context, env schema.Envelope, now time.Time)
 	req.GetBody = nil // or the transport sends a second time by itself when the answer does not come
 	req.Header = e.header(env, now)
 	// Not through http.Client: it would follow redirects and put the whole URL into its errors.
-	res, err := e.transport.http.RoundTrip(req)
+	res, err := e.transport.RoundTrip(req)
 	if err != nil {
 		return 0, e.failed(ctx, attempt, err)
 	}
 	defer res.Body.Close()
 	if res.StatusCode == http.StatusSwitchingProtocols { // its body is the bare connection, which no deadline ends
-		return res.StatusCode, e.verdict(res.StatusCode, "")
+		return res.StatusCode, e.verdict(res)
 	}
 	if _, err := io.Copy(io.Discard, io.LimitReader(res.Body, e.maxResponse)); err != nil && res.StatusCode/100 == 2 {
 		return res.StatusCode, e.failed(ctx, attempt, fmt.Errorf("answered %d, but the answer broke off: %w", res.StatusCode, err))
 	}
-	return res.StatusCode, e.verdict(res.StatusCode, res.Header.Get("Retry-After"))
+	return res.StatusCode, e.verdict(res)
 }
 
 // header returns the headers of one attempt.
@@ -148,7 +146,7 @@ func (e *endpoint) header(env schema.Envelope, now time.Time) http.Header {
 
 // failed gives the error of an attempt without an answer its kind.
 func (e *endpoint) failed(ctx, attempt context.Context, err error) error {
-	var refused *addressError
+	var refused *outbound.AddressError
 	switch {
 	case ctx.Err() != nil: // not our deadline: whoever ended the run knows what it means
 		return fmt.Errorf("post: %w", context.Cause(ctx))

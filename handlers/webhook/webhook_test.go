@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/millbridge/millbridge/handlers"
+	"github.com/millbridge/millbridge/handlers/outbound"
 	"github.com/millbridge/millbridge/handlers/webhook"
 	"github.com/millbridge/millbridge/schema"
 )
@@ -77,16 +78,12 @@ func status(code int, header ...string) http.HandlerFunc {
 }
 
 // local allows the loopback servers of these tests.
-var local = webhook.Network{AllowPrivate: true}
+var local = outbound.Network{AllowPrivate: true}
 
 func newHook(t *testing.T, cfg webhook.Config) handlers.Handler {
 	t.Helper()
-	if cfg.Transport == nil {
-		if cfg.Network.Resolver == nil && !cfg.AllowPrivate && cfg.AllowedNetworks == nil {
-			cfg.Network.AllowPrivate = true
-		}
-		cfg.Transport, cfg.Network = webhook.NewTransport(cfg.Network), webhook.Network{}
-		t.Cleanup(cfg.Transport.Close)
+	if cfg.Network.Resolver == nil && !cfg.AllowPrivate && cfg.AllowedNetworks == nil {
+		cfg.AllowPrivate = true
 	}
 	h, err := webhook.New(cfg)
 	if err != nil {
@@ -281,7 +278,7 @@ func TestHandle_over_TLS(t *testing.T) {
 		t.Cleanup(server.Close)
 		env := schema.NewJob("t", "a", []byte("x"))
 		trust := server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
-		err := newHook(t, webhook.Config{URL: server.URL, Network: webhook.Network{AllowPrivate: true, TLS: &tls.Config{RootCAs: trust}}}).Handle(t.Context(), env)
+		err := newHook(t, webhook.Config{URL: server.URL, Network: outbound.Network{AllowPrivate: true, TLS: &tls.Config{RootCAs: trust}}}).Handle(t.Context(), env)
 		if err != nil {
 			t.Error(err)
 		}
@@ -321,14 +318,12 @@ func TestHandle_when_the_run_ends(t *testing.T) {
 	}
 }
 
-func TestTransport_is_shared(t *testing.T) {
+func TestWebhooks_share_connections(t *testing.T) {
 	t.Parallel()
 	var addresses []string
 	server := newReceiver(t, func(_ http.ResponseWriter, r *http.Request) { addresses = append(addresses, r.RemoteAddr) })
-	transport := webhook.NewTransport(local)
-	t.Cleanup(transport.Close)
 	for _, path := range []string{"/a", "/b"} {
-		if err := newHook(t, webhook.Config{URL: server.URL + path, Transport: transport}).Handle(t.Context(), schema.NewJob("t", "a", nil)); err != nil {
+		if err := newHook(t, webhook.Config{URL: server.URL + path, Network: local}).Handle(t.Context(), schema.NewJob("t", "a", nil)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -32,18 +32,13 @@ func (o *opened) openBridge(ctx context.Context) (*router.Bridge, error) {
 	return bridge, o.addWebhooks(bridge)
 }
 
-// addWebhooks adds the configured webhooks. Those with the same network rules share their connections.
+// addWebhooks adds the configured webhooks.
 func (o *opened) addWebhooks(bridge *router.Bridge) error {
-	transports := map[bool]*webhook.Transport{}
 	var errs []error
 	for _, name := range o.config.WebhookNames() {
 		w := o.config.Webhooks[name]
-		if transports[w.AllowPrivate] == nil {
-			transports[w.AllowPrivate] = webhook.NewTransport(webhook.Network{AllowPrivate: w.AllowPrivate})
-			o.closers = append(o.closers, transports[w.AllowPrivate].Close)
-		}
 		endpoint := w.Endpoint()
-		endpoint.Network, endpoint.Transport, endpoint.Logger = webhook.Network{}, transports[w.AllowPrivate], o.log
+		endpoint.Logger = o.log
 		post, err := webhook.New(endpoint)
 		switch {
 		case err != nil:

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/millbridge/millbridge/handlers"
+	"github.com/millbridge/millbridge/handlers/outbound"
 	"github.com/millbridge/millbridge/handlers/webhook"
 	"github.com/millbridge/millbridge/schema"
 )
@@ -151,7 +152,7 @@ func (c *shippingCompany) booked() (parcels, forged int) {
 // shipping reaches the company as a webhook. Loopback addresses are refused unless they are allowed explicitly.
 func shipping(url string) (handlers.Target, error) {
 	post, err := webhook.New(webhook.Config{
-		URL: url, Secrets: []string{shippingSecret}, Timeout: 5 * time.Second, Network: webhook.Network{AllowPrivate: true},
+		URL: url, Secrets: []string{shippingSecret}, Timeout: 5 * time.Second, Network: outbound.Network{AllowPrivate: true},
 	})
 	return handlers.Target{Name: "shipping", Handler: post, Policy: quick(5)}, err
 }

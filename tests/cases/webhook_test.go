@@ -88,8 +88,6 @@ func hook(t *testing.T, name string, retry schema.RetryPolicy, cfg webhook.Confi
 	if cfg.Network.Resolver == nil && cfg.AllowedNetworks == nil {
 		cfg.AllowPrivate = true
 	}
-	cfg.Transport, cfg.Network = webhook.NewTransport(cfg.Network), webhook.Network{}
-	t.Cleanup(cfg.Transport.Close)
 	h, err := webhook.New(cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -1,19 +1,19 @@
-package webhook
+package outbound
 
 import (
 	"context"
 	"crypto/tls"
 	"fmt"
 	"net"
-	"net/http"
 	"net/netip"
 	"syscall"
-	"time"
 
 	"github.com/millbridge/millbridge/schema"
 )
 
-// A Network says which addresses may be reached, and how. Its zero value allows public addresses only.
+// A Network is a set of rules: which addresses may be reached, and how. Its zero value allows public addresses only.
+// TLS and Resolver are the same rule only if they are the same pointer: make them once, and do not change them
+// afterwards.
 type Network struct {
 	// AllowPrivate also allows loopback, private (RFC 1918, unique local) and carrier-grade NAT addresses, but for those
 	// where clouds serve their metadata.
@@ -26,61 +26,27 @@ type Network struct {
 	Resolver *net.Resolver
 }
 
-func (n Network) isZero() bool {
-	return !n.AllowPrivate && n.AllowedNetworks == nil && n.TLS == nil && n.Resolver == nil
-}
-
-// A Transport keeps connections to endpoints. Those with the same rules should share one; those with other rules must
-// not, because a connection that is there already is not checked again.
-type Transport struct {
-	network Network
-	http    *http.Transport
-}
-
-// NewTransport returns a transport that reaches what n allows.
-func NewTransport(n Network) *Transport {
-	dialer := &net.Dialer{
-		Timeout:        10 * time.Second, // dials may outlive the attempt they were made for
-		KeepAlive:      30 * time.Second,
-		Resolver:       n.Resolver,
-		ControlContext: n.control,
-	}
-	t := &http.Transport{ // Proxy is nil: the environment must not decide where signed requests go
-		DialContext:            dialer.DialContext,
-		TLSHandshakeTimeout:    10 * time.Second,
-		ForceAttemptHTTP2:      true,
-		MaxIdleConnsPerHost:    16,
-		MaxIdleConns:           256,
-		IdleConnTimeout:        time.Minute,
-		MaxResponseHeaderBytes: 64 << 10,
-		DisableCompression:     true, // answers are thrown away: nothing is ever unpacked
-	}
-	if n.TLS != nil {
-		t.TLSClientConfig = n.TLS.Clone()
-	}
-	return &Transport{network: n, http: t}
-}
-
-// Close closes the connections that are not in use.
-func (t *Transport) Close() { t.http.CloseIdleConnections() }
-
 // control is called with the actual address, after the look-up and before the connection.
 func (n Network) control(_ context.Context, _, address string, _ syscall.RawConn) error {
 	ap, err := netip.ParseAddrPort(address)
 	if err != nil {
-		return &addressError{address, "unreadable"}
+		return schema.WithKind(schema.Permanent, &AddressError{address, "unreadable"})
 	}
-	return n.check(ap.Addr())
+	return n.Check(ap.Addr())
 }
 
-// addressError reports an address that may not be reached.
-type addressError struct{ address, what string }
-
-func (e *addressError) Error() string {
-	return fmt.Sprintf("address %s is not allowed: %s", schema.OneLine(e.address), e.what)
+// An AddressError reports an address that may not be reached. As the error of a request it is permanent.
+type AddressError struct {
+	Address string
+	Reason  string // what the address is
 }
 
-func (n Network) check(addr netip.Addr) error {
+func (e *AddressError) Error() string {
+	return fmt.Sprintf("address %s is not allowed: %s", schema.OneLine(e.Address), e.Reason)
+}
+
+// Check returns a permanent [*AddressError] if addr may not be reached.
+func (n Network) Check(addr netip.Addr) error {
 	plain := addr.WithZone("").Unmap()
 	for _, p := range n.AllowedNetworks {
 		if p.Contains(plain) || p.Contains(addr.WithZone("")) {
@@ -91,7 +57,7 @@ func (n Network) check(addr netip.Addr) error {
 	if r.class == public || r.class == private && n.AllowPrivate {
 		return nil
 	}
-	return &addressError{addr.String(), r.what}
+	return schema.WithKind(schema.Permanent, &AddressError{addr.String(), r.what})
 }
 
 type class uint8

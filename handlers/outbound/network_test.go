@@ -1,4 +1,4 @@
-package webhook
+package outbound
 
 import (
 	"net/netip"
@@ -25,10 +25,10 @@ func TestNetwork_check(t *testing.T) {
 	} {
 		addr := netip.MustParseAddr(address)
 		got := nev
-		if (Network{AllowPrivate: true}).check(addr) == nil {
+		if (Network{AllowPrivate: true}).Check(addr) == nil {
 			got = priv
 		}
-		if (Network{}).check(addr) == nil {
+		if (Network{}).Check(addr) == nil {
 			got = pub
 		}
 		if got != want {
@@ -43,7 +43,7 @@ func TestNetwork_allowed_networks(t *testing.T) {
 	for address, want := range map[string]bool{
 		"10.1.2.3": true, "::ffff:10.1.2.3": true, "10.2.0.1": false, "fe80::1%eth0": true, "fe80:1::1": false, "169.254.169.254": true, "127.0.0.1": false, "1.1.1.1": true,
 	} {
-		if err := n.check(netip.MustParseAddr(address)); (err == nil) != want {
+		if err := n.Check(netip.MustParseAddr(address)); (err == nil) != want {
 			t.Errorf("%s: %v", address, err)
 		}
 	}

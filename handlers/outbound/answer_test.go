@@ -1,8 +1,9 @@
-package webhook
+package outbound
 
 import (
 	"errors"
 	"math"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -10,9 +11,12 @@ import (
 	"github.com/millbridge/millbridge/schema"
 )
 
+func answer(status int, retryAfter string) *http.Response {
+	return &http.Response{StatusCode: status, Header: http.Header{"Retry-After": {retryAfter}}, Body: http.NoBody}
+}
+
 func TestVerdict_table(t *testing.T) {
 	t.Parallel()
-	e := &endpoint{now: time.Now, retryAfterMax: time.Hour}
 	success, temporary, permanent := "success", "temporary", "permanent"
 	want := func(status int) string {
 		switch status {
@@ -31,11 +35,11 @@ func TestVerdict_table(t *testing.T) {
 	}
 	for status := 100; status < 1000; status++ {
 		got := success
-		err := e.verdict(status, "")
+		err := Verdict(answer(status, ""), time.Now(), time.Hour)
 		if err != nil {
 			got = schema.KindOf(err).String()
-			var answer *StatusError
-			if !errors.As(err, &answer) || answer.Status != status {
+			var bad *StatusError
+			if !errors.As(err, &bad) || bad.Status != status {
 				t.Errorf("%d: the error does not carry the code: %v", status, err)
 			}
 		}
@@ -44,10 +48,10 @@ func TestVerdict_table(t *testing.T) {
 		}
 	}
 	for status, text := range map[int]string{
-		410: "answered 410 Gone; the receiver wants no more messages", 302: "answered 302 Found; redirects are not followed",
+		410: "answered 410 Gone", 302: "answered 302 Found; redirects are not followed",
 		503: "answered 503 Service Unavailable", 799: "answered 799",
 	} {
-		if got := e.verdict(status, "").Error(); got != text {
+		if got := Verdict(answer(status, ""), time.Now(), time.Hour).Error(); got != text {
 			t.Errorf("got %q, want %q", got, text)
 		}
 	}
@@ -56,7 +60,9 @@ func TestVerdict_table(t *testing.T) {
 func TestVerdict_retry_after(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 2, 12, 0, 0, 500_000_000, time.UTC)
-	e := &endpoint{now: func() time.Time { return now }, retryAfterMax: 10 * time.Minute}
+	verdict := func(status int, retryAfter string) error {
+		return Verdict(answer(status, retryAfter), now, 10*time.Minute)
+	}
 	const none = time.Duration(0)
 	for value, want := range map[string]time.Duration{
 		"":                               none,
@@ -83,17 +89,41 @@ func TestVerdict_retry_after(t *testing.T) {
 		"2026-11-02T12:00:10Z":           none,
 	} {
 		for _, status := range []int{429, 503, 500, 302} {
-			err := e.verdict(status, value)
+			err := verdict(status, value)
 			got, ok := schema.RetryAfterOf(err)
 			if ok != (want > 0) || got != want || schema.KindOf(err) != schema.Temporary {
 				t.Errorf("%d with %.40q: wait %v, %v, kind %v; want %v", status, value, got, ok, schema.KindOf(err), want)
 			}
 		}
-		if wait, ok := schema.RetryAfterOf(e.verdict(410, value)); ok {
+		if wait, ok := schema.RetryAfterOf(verdict(410, value)); ok {
 			t.Errorf("410 with %q waits %v", value, wait)
 		}
 	}
 	if wait, ok := parseRetryAfter("9999999999999", now); !ok || wait < math.MaxInt64/2 {
 		t.Errorf("a huge number is %v, %v", wait, ok)
 	}
+}
+
+// Whatever a server answers, there is one verdict, and no wait is longer than the limit.
+func FuzzVerdict(f *testing.F) {
+	for _, s := range []string{"", "0", "120", "-1", "99999999999999999999", "Sun, 06 Nov 2094 08:49:37 GMT", "Sunday, 06-Nov-94 08:49:37 GMT", "1.5", " 7"} {
+		f.Add(503, s)
+		f.Add(404, s)
+	}
+	now := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
+	f.Fuzz(func(t *testing.T, status int, retryAfter string) {
+		err := Verdict(answer(status, retryAfter), now, time.Hour)
+		if (err == nil) != (status/100 == 2) {
+			t.Fatalf("%d gives %v", status, err)
+		}
+		if err == nil {
+			return
+		}
+		if kind := schema.KindOf(err); kind != schema.Temporary && kind != schema.Permanent {
+			t.Fatalf("%d %q gives an error of kind %v", status, retryAfter, kind)
+		}
+		if wait, ok := parseRetryAfter(retryAfter, now); ok && wait <= 0 {
+			t.Fatalf("%q asks to wait %v", retryAfter, wait)
+		}
+	})
 }
