@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -67,10 +68,24 @@ func TestZombies_and_stops(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, w *world) {
 		stop := fate{kind: asked, after: 700 * time.Millisecond}
-		slot := func(r role, n int, fates ...fate) *slot { return w.slot(r, n, time.Minute, inOrder(fates...)) }
+		slot := func(r role, n int, fates ...fate) *slot {
+			s := w.slot(r, n, 3*time.Minute, inOrder(fates...))
+			s.strict = true
+			return s
+		}
+		// The second forwarder begins when the first one sleeps: before, it might get the shards and keep them.
+		sleeps := make(chan struct{})
+		heir := slot(forwarder, 2, stop)
+		first := heir.next
+		heir.next = func() (fate, bool) {
+			<-sleeps
+			return first()
+		}
 		w.traffic(0,
-			slot(forwarder, 1, fate{kind: zombieAt, point: killpoint.BeforeBatchCommit, pass: 2}, fate{kind: killed, after: time.Second}),
-			slot(forwarder, 2, stop),
+			slot(forwarder, 1,
+				fate{kind: zombieAt, point: killpoint.BeforeBatchCommit, pass: 2, successor: sync.OnceFunc(func() { close(sleeps) })},
+				fate{kind: killed, after: time.Second}),
+			heir,
 			slot(worker, 1, stop, fate{kind: zombieAt, point: killpoint.AfterEffect, pass: 5}),
 			slot(worker, 2, fate{kind: zombie, after: time.Second}),
 			slot(producer, 1, stop))

@@ -29,6 +29,10 @@ type fate struct {
 	point killpoint.Name
 	pass  int
 	after time.Duration // for what has no point
+
+	// successor, if not nil, starts who takes the place of a process that sleeps, which goes on when that has happened. It
+	// is called again at the end of the life, so that nobody waits for ever if the process does not come to its place.
+	successor func()
 }
 
 func (f fate) env(zombieTime time.Duration) []string {

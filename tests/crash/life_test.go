@@ -3,6 +3,7 @@
 package crash
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"sync"
@@ -62,6 +63,9 @@ func await(p *process, over <-chan struct{}, d time.Duration) ending {
 
 func (s *slot) live(f fate, over <-chan struct{}) {
 	w := s.w
+	if f.successor != nil {
+		defer f.successor()
+	}
 	p, err := w.start(s.role, s.name, f.env(w.zombieTime))
 	if err != nil {
 		w.fault("%s does not start: %v", s.name, err)
@@ -78,7 +82,7 @@ func (s *slot) live(f fate, over <-chan struct{}) {
 	case zombie:
 		if s.await(p, over, f.after) == late {
 			p.signal(syscall.SIGSTOP)
-			s.wakeLater(p)
+			s.wakeLater(p, f)
 		}
 	case zombieAt:
 		for limit := time.Now().Add(s.patience); !p.isStopped(); {
@@ -86,11 +90,11 @@ func (s *slot) live(f fate, over <-chan struct{}) {
 				return
 			}
 			if time.Now().After(limit) {
-				s.killNow(p)
+				s.missed(p, f)
 				return
 			}
 		}
-		s.wakeLater(p)
+		s.wakeLater(p, f)
 	case slowAt:
 		if s.await(p, over, s.patience+w.zombieTime) == late {
 			w.tally.add(func(t *totals) { t.Slow++ })
@@ -128,13 +132,18 @@ func (s *slot) killedAt(p *process, f fate, over <-chan struct{}) {
 		s.w.died(s.role)
 		s.w.tally.add(func(t *totals) { t.Cycles++; t.Kills[string(f.point)]++ })
 	case late:
-		if s.strict {
-			s.w.fault("%s does not come to %s\n%s", s.name, f.point, p.output())
-		}
-		s.killNow(p)
+		s.missed(p, f)
 	case isOver:
 		s.stop(p)
 	}
+}
+
+// missed kills a process that has not come to its place in time.
+func (s *slot) missed(p *process, f fate) {
+	if s.strict {
+		s.w.fault("%s does not come to %s\n%s", s.name, f.point, p.output())
+	}
+	s.killNow(p)
 }
 
 func (s *slot) killNow(p *process) {
@@ -144,9 +153,13 @@ func (s *slot) killNow(p *process) {
 }
 
 // wakeLater lets a stopped process go on when its leases are long over, and then asks it to stop.
-func (s *slot) wakeLater(p *process) {
+func (s *slot) wakeLater(p *process, f fate) {
 	s.w.died(s.role)
-	<-time.After(s.w.zombieTime)
+	if f.successor == nil {
+		<-time.After(s.w.zombieTime)
+	} else {
+		s.succeeded(f)
+	}
 	p.signal(syscall.SIGCONT)
 	s.w.tally.add(func(t *totals) { t.Cycles++; t.Zombies++ })
 	if p.endsWithin(1500 * time.Millisecond) {
@@ -154,6 +167,28 @@ func (s *slot) wakeLater(p *process) {
 		return
 	}
 	s.stop(p)
+}
+
+// succeeded waits at least as long, and until somebody has taken over a shard. On SQLite nobody can: the owner is who has
+// the file's lock, which it keeps in its sleep.
+func (s *slot) succeeded(f fate) {
+	ctx, cancel := context.WithTimeout(context.Background(), s.patience)
+	defer cancel()
+	takeovers := func() (n int64, err error) {
+		if s.w.pool == nil {
+			return 0, nil
+		}
+		return s.w.count(ctx, `SELECT coalesce(max(n), 0) FROM millbridge.owners`)
+	}
+	before, err := takeovers()
+	f.successor()
+	<-time.After(s.w.zombieTime)
+	for now := before; err == nil && s.w.pool != nil && now == before; now, err = takeovers() {
+		<-time.After(20 * time.Millisecond)
+	}
+	if err != nil {
+		s.w.fault("nobody takes over from %s in its sleep: %v", s.name, err)
+	}
 }
 
 // stop asks a process to stop: it must do so in time, and say so if it had to leave something unfinished.
