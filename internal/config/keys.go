@@ -3,6 +3,8 @@ package config
 import (
 	"fmt"
 	"strings"
+
+	"github.com/millbridge/millbridge/internal/spelling"
 )
 
 // A setting binds a key to the field that holds it.
@@ -166,7 +168,7 @@ func suggest(key string) string {
 			if i < len(known) && known[i] != '.' {
 				continue
 			}
-			if d := editDistance(pattern(key), known[:i]); d < distance {
+			if d := spelling.Distance(pattern(key), known[:i]); d < distance {
 				best, distance = known[:i], d
 			}
 		}
@@ -175,24 +177,4 @@ func suggest(key string) string {
 		return "did you mean " + best + "?"
 	}
 	return "`millbridge config print` shows all keys"
-}
-
-// editDistance counts the letters to change, add or remove to make a into b.
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := 1
-			if a[i] == b[j] {
-				cost = 0
-			}
-			diagonal, row[j+1] = row[j+1], min(row[j+1]+1, row[j]+1, diagonal+cost)
-		}
-	}
-	return row[len(b)]
 }
