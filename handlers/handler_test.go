@@ -32,7 +32,14 @@ func TestErrors_carry_kind_and_wait(t *testing.T) {
 	if _, ok := schema.RetryAfterOf(handlers.Permanent(err)); ok {
 		t.Error("a permanent error has no wait")
 	}
-	if handlers.Permanent(nil) != nil || handlers.RetryAfter(nil, time.Second) != nil {
+	err = fmt.Errorf("call: %w", handlers.Snooze(cause, time.Minute))
+	if wait, ok := schema.SnoozeOf(err); !ok || wait != time.Minute || schema.KindOf(err) != schema.Temporary || !errors.Is(err, cause) {
+		t.Errorf("snooze: %v, %v, %v", wait, ok, schema.KindOf(err))
+	}
+	if err := fmt.Errorf("call: %w", handlers.Cancel(cause)); !schema.IsCancel(err) || schema.KindOf(err) != schema.Permanent || !errors.Is(err, cause) {
+		t.Errorf("cancel: %v is %v", err, schema.KindOf(err))
+	}
+	if handlers.Permanent(nil) != nil || handlers.RetryAfter(nil, time.Second) != nil || handlers.Snooze(nil, 0) != nil || handlers.Cancel(nil) != nil {
 		t.Error("nil must stay nil")
 	}
 }
@@ -81,15 +88,21 @@ func TestPolicy(t *testing.T) {
 		t.Errorf("defaults are %+v", p)
 	}
 	p = handlers.Policy{Retry: schema.CappedBackoff(time.Second, 1, 0, 3)}.OrDefault()
+	if p.Breaker != (handlers.Breaker{}) {
+		t.Errorf("breaker is %+v, want none", p.Breaker)
+	}
+	if b := (handlers.Policy{Breaker: handlers.Breaker{Failures: 5}}).OrDefault().Breaker; b.Cooldown != handlers.DefaultCooldown {
+		t.Errorf("breaker is %+v", b)
+	}
 	if p.MaxCrashes != 5 {
 		t.Errorf("max crashes of 3 attempts is %d, want 5", p.MaxCrashes)
 	}
 	if err := p.Validate(); err != nil {
 		t.Error(err)
 	}
-	bad := handlers.Policy{Retry: schema.RetryPolicy{MaxAttempts: -1, Base: -1, Factor: 1}, Timeout: -1, Concurrency: -2, Rate: math.Inf(1), Mode: 9, MaxCrashes: -3}
+	bad := handlers.Policy{Retry: schema.RetryPolicy{MaxAttempts: -1, Base: -1, Factor: 1}, Timeout: -1, Concurrency: -2, Rate: math.Inf(1), Mode: 9, MaxCrashes: -3, Breaker: handlers.Breaker{Failures: -1, Cooldown: -1}}
 	err := bad.Validate()
-	for _, want := range []string{"max_attempts is -1", "base is -1ns", "timeout is -1ns", "concurrency is -2", "rate is +Inf", "mode is unknown(9)", "max_crashes is -3"} {
+	for _, want := range []string{"max_attempts is -1", "base is -1ns", "timeout is -1ns", "concurrency is -2", "rate is +Inf", "mode is unknown(9)", "max_crashes is -3", "breaker.failures is -1", "breaker.cooldown is -1ns"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v lacks %q", err, want)
 		}
