@@ -1,6 +1,10 @@
 package schema
 
-import "time"
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
 
 // SagaStatus says where a saga stands.
 type SagaStatus string
@@ -50,4 +54,39 @@ type SagaFilter struct {
 	// AfterSaga and AfterID name the last one of the listing before.
 	AfterSaga, AfterID string
 	Limit              int // at most this many; 0 means 100
+}
+
+// CheckSaga reports what a store cannot keep of a saga's record and event. The error is a [*ValidationError].
+func CheckSaga(rec SagaRecord, ev SagaEvent) error {
+	var v validator
+	v.target("saga", rec.Saga)
+	if rec.ID == "" {
+		v.add("id", "is empty")
+	}
+	v.key("id", rec.ID)
+	v.text("tenant", rec.Tenant, MaxContext)
+	switch rec.Status {
+	case SagaRunning, SagaWaiting, SagaCompensating, SagaDone, SagaCompensated, SagaStuck:
+	default:
+		v.add("status", fmt.Sprintf("%q is none", OneLine(string(rec.Status))))
+	}
+	if rec.Version < 1 {
+		v.add("version", "must be at least 1")
+	}
+	v.text("step", rec.Step, MaxName)
+	v.json("state", rec.State)
+	v.text("event.step", ev.Step, MaxName)
+	v.text("event.kind", ev.Kind, MaxName)
+	v.utf8("event.rationale", ev.Rationale)
+	v.json("event.intents", ev.Intents)
+	v.json("event.state", ev.State)
+	return v.err(rec.ID)
+}
+
+// json reports what is there and is not JSON.
+func (v *validator) json(field string, b []byte) {
+	if len(b) > 0 && !json.Valid(b) {
+		v.add(field, "is not JSON")
+	}
+	v.utf8(field, string(b))
 }

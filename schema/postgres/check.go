@@ -53,6 +53,20 @@ func (s *Store) WeakSettings(ctx context.Context) (notes []string, err error) {
 	return notes, wrap("read settings", err)
 }
 
+// Durability returns how much of what it confirms this database keeps, and what makes it less than it could be. It knows
+// the settings of this store's own sessions; those of other roles may be weaker.
+func (s *Store) Durability(ctx context.Context) (level schema.Durability, weak string, err error) {
+	err = s.InTx(ctx, func(tx pgx.Tx) error {
+		found, err := s.readSettings(ctx, tx)
+		level, weak = found.durability()
+		return err
+	})
+	if err != nil {
+		return schema.AnyDurability, "", wrap("read settings", err)
+	}
+	return level, weak, nil
+}
+
 // CheckRights reports what our role may not do in the tables although a bridge has to.
 func (s *Store) CheckRights(ctx context.Context) error {
 	var role string

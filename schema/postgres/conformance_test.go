@@ -93,6 +93,9 @@ func harness(t *testing.T, pool *pgxpool.Pool) schematest.Harness[pgx.Tx] {
 	return schematest.Harness[pgx.Tx]{
 		Store:  s,
 		Reader: func(ref schema.ShardRef, shards int) schematest.Reader { return s.NewReader(ref, shards) },
+		Another: func() schematest.Store[pgx.Tx] {
+			return postgres.New(repool(t, pool, func(*pgxpool.Config) {}), postgres.Options{Logger: testkit.Logger(t)})
+		},
 		Order: func(ctx context.Context, tx pgx.Tx, n int) error {
 			_, err := tx.Exec(ctx, `INSERT INTO public.orders (n) VALUES ($1::integer)`, n)
 			return err
@@ -117,6 +120,7 @@ func age(ctx context.Context, pool *pgxpool.Pool, d time.Duration) error {
 	for table, columns := range map[string][]string{
 		"outbox": {"created_at"}, "scheduled": {"created_at", "due_at"}, "parked": {"created_at", "parked_at"}, "keys": {"created_at"},
 		"shards": {"lease_until", "updated_at"}, "owners": {"acquired_at"}, "inbox": {"lease_until", "next_try", "updated_at"}, "settled": {"settled_at"},
+		"leases": {"lease_until"}, "rates": {"next_at", "taken_at"}, "circuits": {"opened_at", "probe_at"}, "sagas": {"created_at", "updated_at"}, "saga_events": {"at"},
 	} {
 		var set []string
 		for _, c := range columns {

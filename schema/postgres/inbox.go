@@ -11,15 +11,21 @@ import (
 // Done notes that a run under a lease has handled its message. [schema.ErrLeaseLost] means that another run has taken
 // over.
 func (s *Store) Done(ctx context.Context, run schema.Run) error {
+	return s.failed("note key as done", done(ctx, s.pool, run))
+}
+
+// done notes it after the statements of before, in one round trip.
+func done(ctx context.Context, to batchSender, run schema.Run, before ...statement) error {
 	hash := run.Key.Hash()
-	tag, err := s.pool.Exec(ctx, `
+	noted := false
+	err := pgxRunner{to}.run(ctx, append(before, statement{sql: `
 		UPDATE millbridge.inbox SET state = 'done', owner = NULL, lease_until = NULL, next_try = NULL, updated_at = clock_timestamp()
-		 WHERE hash = $1::bytea AND owner = $2::text AND state = 'running' AND replay = $3::integer`,
-		hash[:], run.Owner, run.Replay)
-	if err == nil && tag.RowsAffected() == 0 {
+		 WHERE hash = $1::bytea AND owner = $2::text AND state = 'running' AND replay = $3::integer RETURNING true`,
+		args: []any{hash[:], run.Owner, run.Replay}, each: scan(&noted)})...)
+	if err == nil && !noted {
 		err = leaseLost()
 	}
-	return s.failed("note key as done", err)
+	return err
 }
 
 // Fail notes a failed attempt or a verdict, ends the run's lease and returns the record. In transaction mode there may
@@ -27,11 +33,15 @@ func (s *Store) Done(ctx context.Context, run schema.Run) error {
 // settled, or another run or a later replay has it, nothing is written and the error is [schema.ErrLeaseLost]. Fail may
 // wait for a run that is in a transaction of its own.
 func (s *Store) Fail(ctx context.Context, run schema.Run, f schema.Failure) (schema.InboxRecord, error) {
+	record, err := fail(ctx, s.pool, run, f)
+	return record, s.failed("note failure", err)
+}
+
+// fail notes it after the statements of before, in one round trip.
+func fail(ctx context.Context, to batchSender, run schema.Run, f schema.Failure, before ...statement) (schema.InboxRecord, error) {
 	hash := run.Key.Hash()
-	state, attempts := schema.InboxRunning, 0
-	if f.Dead {
-		state = schema.InboxDead
-	}
+	state, cause := f.State()
+	attempts := 0
 	if f.Attempted {
 		attempts = 1
 	}
@@ -44,17 +54,17 @@ func (s *Store) Fail(ctx context.Context, run schema.Run, f schema.Failure) (sch
 			return err
 		}
 	}
-	err := pgxRunner{s.pool}.run(ctx,
+	err := pgxRunner{to}.run(ctx, append(before,
 		statement{sql: sqlFail, each: read(&written), args: []any{
 			hash[:], run.Key.Handler, run.MessageID, run.BodyHash[:], run.Replay, string(state), run.Owner, attempts,
-			int64(f.Deliveries), string(f.Cause), schema.OneLine(f.Reason), f.RetryIn.Microseconds(), int64(run.Sequence),
+			int64(f.Deliveries), string(cause), schema.OneLine(f.Reason), f.RetryIn.Microseconds(), int64(run.Sequence),
 		}},
-		statement{sql: sqlLookup, each: read(&found), args: []any{hash[:]}})
+		statement{sql: sqlLookup, each: read(&found), args: []any{hash[:]}})...)
 	if err == nil && !written && !noted(record, run, f) {
 		err = leaseLost()
 	}
 	if err != nil {
-		return schema.InboxRecord{}, s.failed("note failure", err)
+		return schema.InboxRecord{}, err
 	}
 	record.Key = run.Key
 	return record, nil
@@ -77,7 +87,8 @@ const sqlFail = `
 
 // noted reports whether the record has this failure already: the answer to the first call was lost.
 func noted(r schema.InboxRecord, run schema.Run, f schema.Failure) bool {
-	return r.State == schema.InboxRunning && !f.Dead && r.LeaseOwner == "" && r.Deliveries == f.Deliveries &&
+	state, _ := f.State()
+	return r.State == schema.InboxRunning && state == schema.InboxRunning && r.LeaseOwner == "" && r.Deliveries == f.Deliveries &&
 		r.MessageID == run.MessageID && r.Replay == run.Replay && !r.NextTry.IsZero()
 }
 

@@ -122,6 +122,10 @@ func (s *Store) NewOutbox(ctx context.Context) (id string, err error) {
 		statement{sql: `UPDATE millbridge.inbox SET stream_seq = NULL WHERE stream_seq IS NOT NULL`},
 		statement{sql: `DELETE FROM millbridge.settled WHERE stream_seq > 0`},
 		statement{sql: `DELETE FROM millbridge.counts`},
+		// What the other's processes have agreed on.
+		statement{sql: `DELETE FROM millbridge.leases`},
+		statement{sql: `DELETE FROM millbridge.rates`},
+		statement{sql: `DELETE FROM millbridge.circuits`},
 		statement{sql: `
 			UPDATE millbridge.meta
 			   SET outbox_id = (SELECT string_agg(substr('abcdefghijklmnopqrstuvwxyz0123456789', 1 + floor(random() * 36)::integer, 1), '')

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/millbridge/millbridge/schema"
 )
 
 const (
@@ -96,6 +97,19 @@ func (s settings) notes() (all []string) {
 	note(below(s.transactionEnd, handling), "the database has transaction_timeout = %v for this role: handlers in tx mode that take longer fail", ms(s.transactionEnd))
 	note(s.pooled && s.prepares, "a pooler is in front of the database, and queries are prepared: unless it keeps sessions or prepared statements, add default_query_exec_mode=cache_describe to the database's URL")
 	return all
+}
+
+// durability is how much of what it has confirmed the database keeps when it crashes, and why not all of it.
+func (s settings) durability() (schema.Durability, string) {
+	switch {
+	case s.fsync != "on":
+		return schema.OnPostgresAsync, "the database has fsync = " + s.fsync
+	case s.pages != "on":
+		return schema.OnPostgresAsync, "the database has full_page_writes = " + s.pages
+	case s.commit == "off", s.commit == "local" && s.syncStandbys != "":
+		return schema.OnPostgresAsync, "the database has synchronous_commit = " + s.commit + " for this role"
+	}
+	return schema.OnPostgres, ""
 }
 
 // tableFaults finds what was done to our tables that changes, hides or drops rows.

@@ -106,13 +106,13 @@ func parkBehind(ctx context.Context, tx pgx.Tx, limit int) (int, error) {
 	return int(tag.RowsAffected()), err
 }
 
-// prune deletes keys and finished inbox rows that are older than they need be, and owners older than the one that the
+// prune deletes keys, finished inbox rows and ended sagas that are older than they need be, leases that are long over, and owners older than the one that the
 // ledger names, a day later: an owner that stood still may write one more cursor after its successor has removed
 // rows. Dead inbox rows stay as long as their dead letter can be replayed. It returns the largest number of rows of a
 // kind that it has deleted.
 func (s *Store) prune(ctx context.Context, limit int) (most int, err error) {
 	keep := s.keep.Microseconds()
-	var keys, inbox, settled, owners int
+	var keys, inbox, settled, owners, leases, sagas int
 	err = pgxRunner{s.pool}.run(ctx,
 		statement{sql: `
 			WITH old AS MATERIALIZED (
@@ -141,8 +141,9 @@ func (s *Store) prune(ctx context.Context, limit int) (most int, err error) {
 				  JOIN millbridge.shards AS s USING (stream, generation, shard)
 				  JOIN millbridge.owners AS l USING (stream, generation, shard)
 				 WHERE l.token = s.ledger_owner AND o.n < l.n AND o.acquired_at < clock_timestamp() - interval '1 day' LIMIT $1::bigint) RETURNING 1)
-			SELECT count(*) FROM gone`, args: []any{limit}, each: scan(&owners)})
-	return max(keys, inbox, settled, owners), err
+			SELECT count(*) FROM gone`, args: []any{limit}, each: scan(&owners)},
+		pruneLeases(limit, &leases), pruneSagas(s.keep, limit, &sagas))
+	return max(keys, inbox, settled, owners, leases, sagas), err
 }
 
 // sqlCountGone adds settled jobs that are forgotten to what is only counted.

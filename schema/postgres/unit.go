@@ -29,6 +29,28 @@ func (u unit) Claim(ctx context.Context, run schema.Run) (schema.ClaimResult, er
 	return u.s.ClaimTx(ctx, u.tx, run)
 }
 
+func (u unit) Done(ctx context.Context, run schema.Run) error {
+	return wrap("note key as done", done(ctx, u.tx, run, keyLock(run)))
+}
+
+func (u unit) Fail(ctx context.Context, run schema.Run, f schema.Failure) (schema.InboxRecord, error) {
+	record, err := fail(ctx, u.tx, run, f, keyLock(run))
+	return record, wrap("note failure", err)
+}
+
+// keyLock makes claims find the key busy until the caller's transaction ends, in place of waiting for it.
+func keyLock(run schema.Run) statement {
+	return statement{sql: `SELECT pg_advisory_xact_lock($1::bigint)`, args: []any{lockOf(run.Key.Hash())}}
+}
+
+func (u unit) LoadSaga(ctx context.Context, saga, id string) (schema.SagaRecord, bool, error) {
+	return loadSaga(ctx, u.tx, saga, id)
+}
+
+func (u unit) SaveSaga(ctx context.Context, rec schema.SagaRecord, ev schema.SagaEvent) error {
+	return saveSaga(ctx, u.tx, rec, ev)
+}
+
 func (u unit) ResetForReplay(ctx context.Context, key schema.InboxKey, from int) (bool, error) {
 	return u.s.ResetForReplay(ctx, u.tx, key, from)
 }

@@ -53,6 +53,17 @@ type Store[Tx any] interface {
 	PublishedKeys(ctx context.Context, after []byte, limit int) ([]schema.PublishedKey, error)
 	KnownKeys(ctx context.Context, hashes [][32]byte) (map[[32]byte]bool, error)
 
+	Take(ctx context.Context, name string, every time.Duration, n int) (wait time.Duration, err error)
+	Hold(ctx context.Context, name, owner string, ttl time.Duration) (held bool, left time.Duration, err error)
+	LetGo(ctx context.Context, name, owner string) error
+	Circuits(ctx context.Context) ([]schema.Circuit, error)
+	CircuitFailed(ctx context.Context, handler, reason string, limit int, cooldown time.Duration) (schema.Circuit, error)
+	CircuitProbe(ctx context.Context, handler string, cooldown time.Duration) (bool, error)
+	CircuitClosed(ctx context.Context, handler string) error
+	Durability(ctx context.Context) (level schema.Durability, weak string, err error)
+	Sagas(ctx context.Context, f schema.SagaFilter) ([]schema.SagaRecord, error)
+	SagaHistory(ctx context.Context, saga, id string) ([]schema.SagaEvent, error)
+
 	Backlogs(ctx context.Context) ([]schema.Backlog, error)
 	ListOutbox(ctx context.Context, f schema.RowFilter) ([]schema.Row, error)
 	ListScheduled(ctx context.Context, f schema.RowFilter) ([]schema.ScheduledRow, error)
@@ -72,6 +83,9 @@ type Reader interface {
 type Harness[Tx any] struct {
 	Store  Store[Tx]
 	Reader func(ref schema.ShardRef, shards int) Reader
+
+	// Another returns a store on the same database as another process has it.
+	Another func() Store[Tx]
 
 	// Order writes a row of a business table in the transaction, and Orders counts them; the harness makes the table.
 	Order  func(ctx context.Context, tx Tx, n int) error
@@ -101,6 +115,10 @@ func Run[Tx any](t *testing.T, open Opener[Tx]) {
 	t.Run("parked", func(t *testing.T) { testParked(t, open) })
 	t.Run("inbox", func(t *testing.T) { testInbox(t, open) })
 	t.Run("inbox model", func(t *testing.T) { testInboxModel(t, open) })
+	t.Run("sagas", func(t *testing.T) { testSagas(t, open) })
+	t.Run("rates", func(t *testing.T) { testRates(t, open) })
+	t.Run("held leases", func(t *testing.T) { testHold(t, open) })
+	t.Run("circuits", func(t *testing.T) { testCircuits(t, open) })
 	t.Run("tend", func(t *testing.T) { testTend(t, open) })
 	t.Run("accounts", func(t *testing.T) { testAccounts(t, open) })
 	t.Run("operators", func(t *testing.T) { testOperators(t, open) })

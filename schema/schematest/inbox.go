@@ -1,8 +1,6 @@
 package schematest
 
 import (
-	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -10,10 +8,8 @@ import (
 )
 
 func testInbox[Tx any](t *testing.T, open Opener[Tx]) {
-	key := schema.InboxKey{Handler: "mailer", Source: "/millbridge/x", Tenant: "t", Key: "k"}
-	newRun := func(owner string) schema.Run {
-		return schema.Run{Key: key, Owner: owner, MessageID: "m1", BodyHash: [32]byte{1}, Lease: time.Hour}
-	}
+	RunInbox(t, inboxOf(open))
+	key := inboxKey
 	claim := func(s *suite[Tx], run schema.Run, want schema.Claim) schema.ClaimResult {
 		t.Helper()
 		res, err := s.Store.Claim(s.ctx, run)
@@ -32,83 +28,6 @@ func testInbox[Tx any](t *testing.T, open Opener[Tx]) {
 		}
 		return rec
 	}
-
-	t.Run("a life under leases", func(t *testing.T) {
-		s := start(t, open)
-		if _, ok, err := s.Store.LookupInbox(s.ctx, key); ok || err != nil {
-			t.Fatalf("a record before the first claim: %v, %v", ok, err)
-		}
-		one, two := newRun("one"), newRun("two")
-		claim(s, one, schema.ClaimRun)
-		if rec := record(s); rec.State != schema.InboxRunning || rec.LeaseOwner != "one" || rec.MessageID != "m1" || rec.BodyHash != one.BodyHash || rec.Attempts != 0 {
-			t.Fatalf("record %+v", rec)
-		}
-		if res := claim(s, two, schema.ClaimBusy); res.Wait < 59*time.Minute || res.Wait > time.Hour {
-			t.Fatalf("wait %v, want the lease's hour", res.Wait)
-		}
-		rec, err := s.Store.Fail(s.ctx, one, schema.Failure{Reason: "Err: a\nb", Attempted: true, Deliveries: 3, RetryIn: time.Hour})
-		s.must(err)
-		if rec != record(s) {
-			t.Fatalf("failure recorded as %+v, found as %+v", rec, record(s))
-		}
-		if rec.Attempts != 1 || rec.Deliveries != 3 || rec.LastError != "Err: a b" || rec.LeaseOwner != "" || rec.State != schema.InboxRunning ||
-			time.Until(rec.NextTry) < 59*time.Minute || time.Until(rec.NextTry) > 61*time.Minute {
-			t.Fatalf("failure recorded as %+v", rec)
-		}
-		if res := claim(s, two, schema.ClaimBusy); res.Wait < 59*time.Minute || res.Wait > time.Hour {
-			t.Fatalf("wait %v, want the hour until the next attempt", res.Wait)
-		}
-		s.age(2 * time.Hour)
-		if res := claim(s, two, schema.ClaimRun); res.Record.Attempts != 1 || res.Record.Deliveries != 3 {
-			t.Fatalf("claimed %+v, want the attempts kept", res.Record)
-		}
-		s.must(s.Store.Done(s.ctx, two))
-		claim(s, newRun("three"), schema.ClaimDone)
-		if rec := record(s); rec.State != schema.InboxDone || rec.LeaseOwner != "" {
-			t.Fatalf("record %+v", rec)
-		}
-		for name, err := range map[string]error{
-			"done":   s.Store.Done(s.ctx, two),
-			"failed": func() error { _, err := s.Store.Fail(s.ctx, two, schema.Failure{Attempted: true}); return err }(),
-		} {
-			s.wants(err, schema.ErrLeaseLost)
-			if schema.KindOf(err) != schema.NotMine {
-				t.Errorf("%s: kind %v, want not_mine", name, schema.KindOf(err))
-			}
-		}
-		if counts, err := s.Store.InboxCounts(s.ctx); err != nil || len(counts) != 1 || len(counts["mailer"]) != 1 || counts["mailer"][schema.InboxDone] != 1 {
-			t.Errorf("counts %v, %v", counts, err)
-		}
-	})
-
-	t.Run("a lease that has ended", func(t *testing.T) {
-		s := start(t, open)
-		one, two := newRun("one"), newRun("two")
-		claim(s, one, schema.ClaimRun)
-		s.age(30 * time.Minute)
-		held, err := s.Store.Extend(s.ctx, []string{"one", "unknown"}, time.Hour)
-		s.must(err)
-		if !slices.Equal(held, []string{"one"}) {
-			t.Fatalf("extended %v", held)
-		}
-		s.age(50 * time.Minute)
-		claim(s, two, schema.ClaimBusy)
-		s.age(20 * time.Minute)
-		claim(s, two, schema.ClaimRun)
-		s.wants(s.Store.Done(s.ctx, one), schema.ErrLeaseLost)
-		_, err = s.Store.Fail(s.ctx, one, schema.Failure{Reason: "late", Attempted: true})
-		s.wants(err, schema.ErrLeaseLost)
-		if held, err := s.Store.Extend(s.ctx, []string{"one"}, time.Hour); len(held) != 0 || err != nil {
-			t.Fatalf("extended %v, %v", held, err)
-		}
-		s.must(s.Store.Free(s.ctx, one)) // is not its to free
-		claim(s, newRun("three"), schema.ClaimBusy)
-		s.must(s.Store.Free(s.ctx, two))
-		if rec := record(s); rec.Attempts != 0 || rec.LastError != "" {
-			t.Errorf("record %+v, want no trace of a shutdown", rec)
-		}
-		claim(s, newRun("three"), schema.ClaimRun)
-	})
 
 	t.Run("in the handler's transaction", func(t *testing.T) {
 		s := start(t, open)
@@ -149,63 +68,6 @@ func testInbox[Tx any](t *testing.T, open Opener[Tx]) {
 		s.must(err)
 		if rec := record(s); rec.State != schema.InboxDone || rec.Attempts != 1 || orders != 1 || len(s.waiting(schema.Events)) != 1 {
 			t.Errorf("record %+v, %d orders, %d events; want done and one of each", rec, orders, len(s.waiting(schema.Events)))
-		}
-	})
-
-	t.Run("only one of many runs", func(t *testing.T) {
-		s := start(t, open)
-		var mu sync.Mutex
-		answers := make(map[schema.Claim]int)
-		var wg sync.WaitGroup
-		for i := range 20 {
-			wg.Go(func() {
-				res, err := s.Store.Claim(s.ctx, newRun(string(rune('a'+i))))
-				if err != nil {
-					t.Errorf("claim: %v", err)
-				}
-				mu.Lock()
-				answers[res.Claim]++
-				mu.Unlock()
-			})
-		}
-		wg.Wait()
-		if answers[schema.ClaimRun] != 1 || answers[schema.ClaimBusy] != 19 {
-			t.Errorf("answers %v, want one run", answers)
-		}
-	})
-
-	t.Run("other messages with the key", func(t *testing.T) {
-		s := start(t, open)
-		other, reused := newRun("other"), newRun("reused")
-		other.MessageID = "m2"
-		reused.MessageID, reused.BodyHash = "m3", [32]byte{2}
-		claim(s, newRun("one"), schema.ClaimRun)
-		claim(s, other, schema.ClaimBusy)
-		claim(s, reused, schema.ClaimReused)
-		_, err := s.Store.Fail(s.ctx, newRun("one"), schema.Failure{Reason: "r", Attempted: true, Deliveries: 7})
-		s.must(err)
-		if res := claim(s, other, schema.ClaimRun); res.Record.Attempts != 1 || res.Record.Deliveries != 0 {
-			t.Errorf("record %+v, want the attempts of the key and no deliveries of this message", res.Record)
-		}
-		_, err = s.Store.Fail(s.ctx, other, schema.Failure{Reason: "r", Dead: true, Cause: schema.CausePermanent})
-		s.must(err)
-		claim(s, other, schema.ClaimDead)
-		claim(s, newRun("two"), schema.ClaimDone) // its content has a dead letter
-		claim(s, reused, schema.ClaimReused)
-		for _, handler := range []schema.InboxKey{
-			{Handler: "crm", Source: key.Source, Tenant: "t", Key: "k"},
-			{Handler: "mailer", Source: "y", Tenant: "t", Key: "k"},
-			{Handler: "mailer", Source: key.Source, Tenant: "u", Key: "k"},
-			{Handler: "mailer", Source: key.Source, Tenant: "t", Key: "K"},
-		} {
-			run := newRun("else")
-			run.Key = handler
-			claim(s, run, schema.ClaimRun)
-		}
-		recs, err := s.Store.InboxByMessage(s.ctx, "m1")
-		s.must(err)
-		if len(recs) != 4 || recs[0].Key.Handler != "crm" || recs[1].Key.Handler != "mailer" || recs[0].LeaseOwner != "else" {
-			t.Errorf("records of m1: %+v", recs)
 		}
 	})
 
@@ -294,16 +156,93 @@ func testInbox[Tx any](t *testing.T, open Opener[Tx]) {
 		claim(s, run, schema.ClaimDone)
 	})
 
-	t.Run("a failure whose answer was lost", func(t *testing.T) {
+	t.Run("records of a message", func(t *testing.T) {
 		s := start(t, open)
-		f := schema.Failure{Reason: "r", Attempted: true, Deliveries: 5, RetryIn: time.Hour}
-		claim(s, newRun("one"), schema.ClaimRun)
-		for range 2 {
-			rec, err := s.Store.Fail(s.ctx, newRun("one"), f)
-			s.must(err)
-			if rec.Attempts != 1 {
-				t.Fatalf("%d attempts, want 1", rec.Attempts)
-			}
+		for _, handler := range []string{"mailer", "crm"} {
+			run := newRun("else")
+			run.Key.Handler = handler
+			claim(s, run, schema.ClaimRun)
+		}
+		recs, err := s.Store.InboxByMessage(s.ctx, "m1")
+		s.must(err)
+		if len(recs) != 2 || recs[0].Key.Handler != "crm" || recs[1].Key.Handler != "mailer" || recs[0].LeaseOwner != "else" {
+			t.Errorf("records of m1: %+v", recs)
+		}
+		s.must(s.Store.Done(s.ctx, newRun("else")))
+		counts, err := s.Store.InboxCounts(s.ctx)
+		s.must(err)
+		if len(counts) != 2 || len(counts["mailer"]) != 1 || counts["mailer"][schema.InboxDone] != 1 || counts["crm"][schema.InboxRunning] != 1 {
+			t.Errorf("counts %v", counts)
 		}
 	})
+
+	t.Run("a run under a lease ends in a transaction", func(t *testing.T) {
+		s := start(t, open)
+		end := func(run schema.Run, report error, want error) {
+			t.Helper()
+			s.wants(s.Store.Unit(s.ctx, func(u schema.Unit) error {
+				if err := u.Done(s.ctx, run); err != nil {
+					return err
+				}
+				_, err := u.Append(s.ctx, []schema.Envelope{schema.NewEvent("mailed", nil)})
+				s.must(err)
+				return report
+			}), want)
+		}
+		one, two := newRun("one"), newRun("two")
+		claim(s, one, schema.ClaimRun)
+		end(one, errRollback, errRollback)
+		if rec := record(s); rec.State != schema.InboxRunning || rec.LeaseOwner != "one" || len(s.waiting(schema.Events)) != 0 {
+			t.Fatalf("record %+v and %d events after the rollback", rec, len(s.waiting(schema.Events)))
+		}
+		s.age(2 * time.Hour)
+		claim(s, two, schema.ClaimRun)
+		end(one, nil, schema.ErrLeaseLost) // its lease is gone
+		if rec := record(s); rec.LeaseOwner != "two" || len(s.waiting(schema.Events)) != 0 {
+			t.Fatalf("record %+v and %d events after a run that had lost its lease", rec, len(s.waiting(schema.Events)))
+		}
+		end(two, nil, nil)
+		if rec := record(s); rec.State != schema.InboxDone || len(s.waiting(schema.Events)) != 1 {
+			t.Fatalf("record %+v and %d events, want done and its event", rec, len(s.waiting(schema.Events)))
+		}
+		end(two, nil, schema.ErrLeaseLost)
+	})
+
+	t.Run("a verdict in a transaction", func(t *testing.T) {
+		s := start(t, open)
+		dead := schema.Failure{Reason: "no", Attempted: true, Dead: true, Cause: schema.CausePermanent, Deliveries: 1}
+		fail := func(end, want error) {
+			t.Helper()
+			s.wants(s.Store.Unit(s.ctx, func(u schema.Unit) error {
+				rec, err := u.Fail(s.ctx, newRun("one"), dead)
+				if err != nil {
+					return err
+				}
+				if rec.State != schema.InboxDead || rec.Key != key {
+					t.Errorf("failure recorded as %+v", rec)
+				}
+				_, err = u.Append(s.ctx, []schema.Envelope{schema.NewEvent("failed", nil)})
+				s.must(err)
+				return end
+			}), want)
+		}
+		claim(s, newRun("one"), schema.ClaimRun)
+		fail(errRollback, errRollback)
+		if rec := record(s); rec.State != schema.InboxRunning || rec.Attempts != 0 || rec.LeaseOwner != "one" {
+			t.Fatalf("record %+v after the rollback", rec)
+		}
+		fail(nil, nil)
+		if rec := record(s); rec.State != schema.InboxDead || rec.Attempts != 1 || len(s.waiting(schema.Events)) != 1 {
+			t.Fatalf("record %+v and %d events", rec, len(s.waiting(schema.Events)))
+		}
+		fail(nil, schema.ErrLeaseLost)
+	})
+}
+
+// inboxOf is the inbox of a store.
+func inboxOf[Tx any](open Opener[Tx]) func(t *testing.T) InboxHarness {
+	return func(t *testing.T) InboxHarness {
+		s := start2(t, open)
+		return InboxHarness{Inbox: s.Store, Another: s.Another(), Age: s.Age}
+	}
 }

@@ -57,7 +57,7 @@ func (m *model) take(run schema.Run) {
 }
 
 func (m *model) fail(run schema.Run, f schema.Failure) (ok bool) {
-	if m.exists && m.running() && !f.Dead && m.LeaseOwner == "" && m.Deliveries == f.Deliveries && m.nextTry != 0 &&
+	if m.exists && m.running() && !f.Dead && !f.Cancelled && m.LeaseOwner == "" && m.Deliveries == f.Deliveries && m.nextTry != 0 &&
 		m.MessageID == run.MessageID && m.Replay == run.Replay {
 		return true // noted before
 	}
@@ -72,6 +72,8 @@ func (m *model) fail(run schema.Run, f schema.Failure) (ok bool) {
 	m.State, m.nextTry = schema.InboxRunning, m.now+f.RetryIn
 	if f.Dead {
 		m.State, m.Cause, m.nextTry = schema.InboxDead, f.Cause, 0
+	} else if f.Cancelled {
+		m.State, m.Cause, m.nextTry = schema.InboxDone, schema.CauseCancelled, 0
 	}
 	return true
 }
@@ -187,8 +189,11 @@ func testInboxModel[Tx any](t *testing.T, open Opener[Tx]) {
 					Reason: rapid.SampledFrom([]string{"a", "b"}).Draw(rt, "reason"), Attempted: rapid.Bool().Draw(rt, "attempted"),
 					Deliveries: uint64(rapid.IntRange(1, 3).Draw(rt, "deliveries")), RetryIn: time.Duration(rapid.IntRange(1, 3).Draw(rt, "retry")) * time.Hour,
 				}
-				if f.Dead = rapid.IntRange(0, 2).Draw(rt, "dead") == 0; f.Dead {
-					f.Cause = schema.CausePermanent
+				switch rapid.IntRange(0, 5).Draw(rt, "verdict") {
+				case 0, 1:
+					f.Dead, f.Cause = true, schema.CausePermanent
+				case 2:
+					f.Cancelled = true
 				}
 				ok := m.fail(run, f)
 				if rec, err := s.Store.Fail(s.ctx, run, f); (err == nil) != ok {

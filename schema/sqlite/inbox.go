@@ -8,52 +8,46 @@ import (
 	"github.com/millbridge/millbridge/schema"
 )
 
-// A record is an inbox row with its lease.
-type record struct {
-	schema.InboxRecord
-	leaseUntil int64
-}
-
-const recordColumns = `handler, state, message_id, body_hash, attempts, deliveries, replay, cause, last_error,
+const inboxColumns = `handler, state, message_id, body_hash, attempts, deliveries, replay, cause, last_error,
 	coalesce(lease_owner, ''), lease_until, next_try, updated_at, stream_seq`
 
-func scanRecord(rows *sql.Rows, r *record) error {
+func scanInbox(rows *sql.Rows, r *schema.InboxRow) error {
 	var body []byte
-	var next, updated int64
+	var lease, next, updated int64
 	err := rows.Scan(&r.Key.Handler, &r.State, &r.MessageID, &body, &r.Attempts, &r.Deliveries, &r.Replay, &r.Cause, &r.LastError,
-		&r.LeaseOwner, &r.leaseUntil, &next, &updated, &r.Sequence)
+		&r.LeaseOwner, &lease, &next, &updated, &r.Sequence)
 	copy(r.BodyHash[:], body)
-	r.NextTry, r.UpdatedAt = at(next), at(updated)
+	r.LeaseUntil, r.NextTry, r.UpdatedAt = at(lease), at(next), at(updated)
 	return err
 }
 
-// lookup returns the record of a key; ok is false if there is none.
-func lookup(ctx context.Context, q queryer, hash [32]byte) (rec record, ok bool, err error) {
-	found, err := collect(ctx, q, scanRecord, "SELECT "+recordColumns+" FROM millbridge_inbox WHERE key_hash = ?", hash[:])
+// lookup returns the row of a key; ok is false if there is none.
+func lookup(ctx context.Context, q queryer, hash [32]byte) (row schema.InboxRow, ok bool, err error) {
+	found, err := collect(ctx, q, scanInbox, "SELECT "+inboxColumns+" FROM millbridge_inbox WHERE key_hash = ?", hash[:])
 	if err != nil || len(found) == 0 {
-		return record{}, false, err
+		return schema.InboxRow{}, false, err
 	}
 	return found[0], true, nil
 }
 
-func insertRecord(ctx context.Context, tx *sql.Tx, hash [32]byte, r record) (bool, error) {
+func insertRow(ctx context.Context, tx *sql.Tx, hash [32]byte, r schema.InboxRow) (bool, error) {
 	n, err := affected(ctx, tx, `INSERT INTO millbridge_inbox (key_hash, handler, state, message_id, body_hash, attempts, deliveries, replay,
 			cause, last_error, lease_owner, lease_until, next_try, updated_at, stream_seq)
 		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT (key_hash) DO NOTHING`,
 		hash[:], r.Key.Handler, string(r.State), r.MessageID, r.BodyHash[:], r.Attempts, int64(r.Deliveries), r.Replay,
-		string(r.Cause), r.LastError, leaseOwner(r), r.leaseUntil, nanos(r.NextTry), nanos(r.UpdatedAt), int64(r.Sequence))
+		string(r.Cause), r.LastError, leaseOwner(r), nanos(r.LeaseUntil), nanos(r.NextTry), nanos(r.UpdatedAt), int64(r.Sequence))
 	return n > 0, err
 }
 
-func updateRecord(ctx context.Context, tx *sql.Tx, hash [32]byte, r record) error {
+func updateRow(ctx context.Context, tx *sql.Tx, hash [32]byte, r schema.InboxRow) error {
 	_, err := tx.ExecContext(ctx, `UPDATE millbridge_inbox SET state = ?, message_id = ?, body_hash = ?, attempts = ?, deliveries = ?, replay = ?,
 			cause = ?, last_error = ?, lease_owner = ?, lease_until = ?, next_try = ?, updated_at = ?, stream_seq = ? WHERE key_hash = ?`,
 		string(r.State), r.MessageID, r.BodyHash[:], r.Attempts, int64(r.Deliveries), r.Replay,
-		string(r.Cause), r.LastError, leaseOwner(r), r.leaseUntil, nanos(r.NextTry), nanos(r.UpdatedAt), int64(r.Sequence), hash[:])
+		string(r.Cause), r.LastError, leaseOwner(r), nanos(r.LeaseUntil), nanos(r.NextTry), nanos(r.UpdatedAt), int64(r.Sequence), hash[:])
 	return err
 }
 
-func leaseOwner(r record) any {
+func leaseOwner(r schema.InboxRow) any {
 	if r.LeaseOwner == "" {
 		return nil
 	}
@@ -69,15 +63,17 @@ func nanos(t time.Time) int64 {
 
 // Done records that a claimed run has handled its message.
 func (s *Store) Done(ctx context.Context, run schema.Run) error {
+	return s.update(ctx, "record message as done", func(tx *sql.Tx) error { return s.done(ctx, tx, run) })
+}
+
+func (s *Store) done(ctx context.Context, tx *sql.Tx, run schema.Run) error {
 	hash := run.Key.Hash()
-	return s.update(ctx, "record message as done", func(tx *sql.Tx) error {
-		n, err := affected(ctx, tx, `UPDATE millbridge_inbox SET state = 'done', lease_owner = NULL, lease_until = 0, next_try = 0, updated_at = ?
-			WHERE key_hash = ? AND state = 'running' AND lease_owner = ? AND replay = ?`, s.now(), hash[:], run.Owner, run.Replay)
-		if err == nil && n == 0 {
-			return leaseLost()
-		}
-		return err
-	})
+	n, err := affected(ctx, tx, `UPDATE millbridge_inbox SET state = 'done', lease_owner = NULL, lease_until = 0, next_try = 0, updated_at = ?
+		WHERE key_hash = ? AND state = 'running' AND lease_owner = ? AND replay = ?`, s.now(), hash[:], run.Owner, run.Replay)
+	if err == nil && n == 0 {
+		return leaseLost()
+	}
+	return err
 }
 
 // Free ends the lease of a run that is stopped before its end and records nothing else.
@@ -122,7 +118,7 @@ func (s *Store) LookupInbox(ctx context.Context, key schema.InboxKey) (rec schem
 
 // InboxByMessage returns the records, one per handler, of the message that was published with this id.
 func (s *Store) InboxByMessage(ctx context.Context, messageID string) ([]schema.InboxRecord, error) {
-	found, err := collect(ctx, s.read, scanRecord, "SELECT "+recordColumns+" FROM millbridge_inbox WHERE message_id = ? ORDER BY handler", messageID)
+	found, err := collect(ctx, s.read, scanInbox, "SELECT "+inboxColumns+" FROM millbridge_inbox WHERE message_id = ? ORDER BY handler", messageID)
 	if err != nil {
 		return nil, wrap("look up inbox", err)
 	}
@@ -134,8 +130,8 @@ func (s *Store) InboxByMessage(ctx context.Context, messageID string) ([]schema.
 }
 
 // shown returns the record as others see it: a lease that has ended is nobody's.
-func (s *Store) shown(r record) schema.InboxRecord {
-	if r.leaseUntil <= s.now() {
+func (s *Store) shown(r schema.InboxRow) schema.InboxRecord {
+	if !r.LeaseUntil.After(s.clock()) {
 		r.LeaseOwner = ""
 	}
 	return r.InboxRecord
@@ -159,8 +155,8 @@ func (s *Store) ResetForReplay(ctx context.Context, tx *sql.Tx, key schema.Inbox
 	if err != nil || n > 0 {
 		return n > 0, wrap("reset inbox for replay", err)
 	}
-	rec := record{InboxRecord: schema.InboxRecord{Key: key, State: schema.InboxRunning, Replay: from + 1, UpdatedAt: at(now)}}
-	written, err := insertRecord(ctx, tx, hash, rec)
+	row := schema.InboxRow{InboxRecord: schema.InboxRecord{Key: key, State: schema.InboxRunning, Replay: from + 1, UpdatedAt: at(now)}}
+	written, err := insertRow(ctx, tx, hash, row)
 	return written, wrap("reset inbox for replay", err)
 }
 
@@ -173,8 +169,8 @@ func (s *Store) Drop(ctx context.Context, tx *sql.Tx, key schema.InboxKey, from 
 	if err != nil || n > 0 {
 		return n > 0, wrap("drop dead letter", err)
 	}
-	rec := record{InboxRecord: schema.InboxRecord{Key: key, State: schema.InboxDropped, Replay: from, UpdatedAt: at(now)}}
-	written, err := insertRecord(ctx, tx, hash, rec)
+	row := schema.InboxRow{InboxRecord: schema.InboxRecord{Key: key, State: schema.InboxDropped, Replay: from, UpdatedAt: at(now)}}
+	written, err := insertRow(ctx, tx, hash, row)
 	return written, wrap("drop dead letter", err)
 }
 

@@ -110,6 +110,10 @@ func (s *Store) NewOutbox(ctx context.Context) (id string, err error) {
 			`UPDATE millbridge_inbox SET stream_seq = 0 WHERE stream_seq > 0`,
 			`DELETE FROM millbridge_settled WHERE stream_seq > 0`,
 			`DELETE FROM millbridge_counts`,
+			// What the other's processes have agreed on.
+			`DELETE FROM millbridge_leases`,
+			`DELETE FROM millbridge_rates`,
+			`DELETE FROM millbridge_circuits`,
 		} {
 			if _, err := tx.ExecContext(ctx, statement); err != nil {
 				return err

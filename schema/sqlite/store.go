@@ -64,6 +64,9 @@ func (s *Store) Close() { s.unlockForwarder() }
 
 func (s *Store) now() int64 { return s.opts.Now().UnixNano() }
 
+// clock is now as a time, as stored ones come back.
+func (s *Store) clock() time.Time { return at(s.now()) }
+
 // at turns a stored time into a time; 0 is the zero time.
 func at(ns int64) time.Time {
 	if ns == 0 {

@@ -3,6 +3,7 @@ package sqlite_test
 import (
 	"context"
 	"database/sql"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -21,7 +22,8 @@ func (c *clock) advance(d time.Duration) { c.ahead.Add(int64(d)) }
 
 func open(t *testing.T) schematest.Harness[*sql.Tx] {
 	t.Helper()
-	write, read := testkit.SQLite(t)
+	file := filepath.Join(t.TempDir(), "millbridge.db")
+	write, read := testkit.OpenSQLite(t, file)
 	c := &clock{}
 	s := sqlite.New(write, read, sqlite.Options{Now: c.now})
 	t.Cleanup(s.Close)
@@ -31,6 +33,12 @@ func open(t *testing.T) schematest.Harness[*sql.Tx] {
 	return schematest.Harness[*sql.Tx]{
 		Store:  s,
 		Reader: func(ref schema.ShardRef, shards int) schematest.Reader { return s.NewReader(ref, shards) },
+		Another: func() schematest.Store[*sql.Tx] {
+			write, read := testkit.OpenSQLite(t, file)
+			other := sqlite.New(write, read, sqlite.Options{Now: c.now})
+			t.Cleanup(other.Close)
+			return other
+		},
 		Order: func(ctx context.Context, tx *sql.Tx, n int) error {
 			_, err := tx.ExecContext(ctx, "INSERT INTO orders VALUES (?)", n)
 			return err

@@ -13,7 +13,7 @@ import (
 const purgeStep = 100
 
 // Tend does the upkeep of the outbox: it moves scheduled messages that became due, moves rows behind the parked row of
-// their ordering key, and forgets old idempotency keys, handled inbox records and owners. Each step touches at most
+// their ordering key, and forgets old idempotency keys, handled inbox records, ended sagas, leases and owners. Each step touches at most
 // limit rows in a transaction of its own, and none is begun when there is nothing to do.
 func (s *Store) Tend(ctx context.Context, limit int) (schema.TendResult, error) {
 	if limit <= 0 {
@@ -89,12 +89,21 @@ type purge struct {
 	table string
 	key   string
 	args  []any
-	count string // counts what is forgotten, of the keys that find selects; may be empty
+	first string // what is to happen before, to the keys that find selects; may be empty
 }
 
 // ownerKeep is how long an owner is remembered after another has removed rows: one that stood still may write one more
 // cursor after that.
 const ownerKeep = 24 * time.Hour
+
+// leaseKeep is how long a lease that nobody has renewed stays in its table.
+const leaseKeep = time.Hour
+
+// Settled jobs that are forgotten are added to what is only counted.
+const (
+	countPruned = "INSERT INTO millbridge_counts (what, name, n) SELECT 'pruned', handler, count(*) FROM "
+	addCounts   = " GROUP BY handler ON CONFLICT (what, name) DO UPDATE SET n = n + excluded.n"
+)
 
 func (s *Store) purges(limit int) []purge {
 	now := s.now()
@@ -109,13 +118,13 @@ func (s *Store) purges(limit int) []purge {
 			"inbox records", "SELECT key_hash FROM millbridge_inbox WHERE state <> 'dead' AND updated_at < ? AND lease_until < ? ORDER BY updated_at, key_hash LIMIT ?",
 			"millbridge_inbox", "key_hash",
 			[]any{now - s.opts.Keep.Nanoseconds(), now, limit},
-			"SELECT 'pruned', handler, count(*) FROM millbridge_inbox WHERE state <> 'running' AND stream_seq > 0 AND key_hash IN (%s) GROUP BY handler",
+			countPruned + "millbridge_inbox WHERE state <> 'running' AND stream_seq > 0 AND key_hash IN (%s)" + addCounts,
 		},
 		{
 			"settled messages", "SELECT message_id, stream_seq FROM millbridge_settled WHERE settled_at < ? ORDER BY settled_at, message_id, stream_seq LIMIT ?",
 			"millbridge_settled", "(message_id, stream_seq)",
 			[]any{now - s.opts.Keep.Nanoseconds(), limit},
-			"SELECT 'pruned', handler, count(*) FROM millbridge_settled WHERE stream_seq > 0 AND (message_id, stream_seq) IN (%s) GROUP BY handler",
+			countPruned + "millbridge_settled WHERE stream_seq > 0 AND (message_id, stream_seq) IN (%s)" + addCounts,
 		},
 		{
 			"owners", `SELECT o.number FROM millbridge_shards AS s
@@ -126,6 +135,19 @@ func (s *Store) purges(limit int) []purge {
 			[]any{now - ownerKeep.Nanoseconds(), limit},
 			"",
 		},
+		{
+			"leases", "SELECT name FROM millbridge_leases WHERE lease_until < ? LIMIT ?",
+			"millbridge_leases", "name",
+			[]any{now - leaseKeep.Nanoseconds(), limit},
+			"",
+		},
+		{
+			"sagas", `SELECT saga, id FROM millbridge_sagas WHERE status IN ('done', 'compensated') AND updated_at < ?
+				ORDER BY updated_at, saga, id LIMIT ?`,
+			"millbridge_sagas", "(saga, id)",
+			[]any{now - s.opts.Keep.Nanoseconds(), limit},
+			"DELETE FROM millbridge_saga_events WHERE (saga, id) IN (%s)",
+		},
 	}
 }
 
@@ -135,9 +157,8 @@ func (s *Store) tendPurge(ctx context.Context, p purge) (n int, err error) {
 		return 0, wrap("look for old "+p.what, err)
 	}
 	err = s.update(ctx, "purge old "+p.what, func(tx *sql.Tx) (err error) {
-		if p.count != "" {
-			if _, err := tx.ExecContext(ctx, "INSERT INTO millbridge_counts (what, name, n) "+fmt.Sprintf(p.count, p.find)+
-				" ON CONFLICT (what, name) DO UPDATE SET n = n + excluded.n", p.args...); err != nil {
+		if p.first != "" {
+			if _, err := tx.ExecContext(ctx, fmt.Sprintf(p.first, p.find), p.args...); err != nil {
 				return err
 			}
 		}

@@ -100,6 +100,23 @@ func (u *unit) Claim(ctx context.Context, run schema.Run) (schema.ClaimResult, e
 	return res, nil
 }
 
+func (u *unit) Done(ctx context.Context, run schema.Run) error {
+	tx, err := u.begin()
+	if err != nil {
+		return err
+	}
+	return wrap("record message as done", u.store.done(ctx, tx, run))
+}
+
+func (u *unit) Fail(ctx context.Context, run schema.Run, f schema.Failure) (schema.InboxRecord, error) {
+	tx, err := u.begin()
+	if err != nil {
+		return schema.InboxRecord{}, err
+	}
+	rec, err := u.store.fail(ctx, tx, run, f)
+	return rec, wrap("record failure", err)
+}
+
 func (u *unit) ResetForReplay(ctx context.Context, key schema.InboxKey, from int) (bool, error) {
 	tx, err := u.begin()
 	if err != nil {

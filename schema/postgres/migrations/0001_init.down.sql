@@ -1,4 +1,9 @@
 DROP TABLE IF EXISTS
+    millbridge.saga_events,
+    millbridge.sagas,
+    millbridge.circuits,
+    millbridge.rates,
+    millbridge.leases,
     millbridge.counts,
     millbridge.settled,
     millbridge.inbox,

@@ -172,3 +172,55 @@ CREATE TABLE millbridge.counts (
     n    bigint NOT NULL,
     PRIMARY KEY (what, name)
 );
+
+-- Who has what only one process is to have at a time.
+CREATE TABLE millbridge.leases (
+    name        text        COLLATE "C" PRIMARY KEY,
+    owner       text        NOT NULL,
+    lease_until timestamptz NOT NULL
+);
+CREATE INDEX leases_expiry ON millbridge.leases (lease_until);
+
+-- When what is limited in its rate over all processes may start next.
+CREATE TABLE millbridge.rates (
+    name     text        COLLATE "C" PRIMARY KEY,
+    next_at  timestamptz NOT NULL,
+    taken_at timestamptz NOT NULL
+) WITH (fillfactor = 50);
+
+-- Handlers that have failed several times in a row, and since when nothing but a probe is handed to them.
+CREATE TABLE millbridge.circuits (
+    handler   text        COLLATE "C" PRIMARY KEY,
+    failures  integer     NOT NULL,
+    opened_at timestamptz,
+    probe_at  timestamptz,
+    reason    text        NOT NULL
+) WITH (fillfactor = 50);
+
+-- Sagas as they stand, and what led there. State and intents are JSON, as text: it comes back as it was.
+CREATE TABLE millbridge.sagas (
+    saga       text        COLLATE "C" NOT NULL,
+    id         text        COLLATE "C" NOT NULL,
+    tenant     text        NOT NULL,
+    status     text        COLLATE "C" NOT NULL CHECK (status IN ('running', 'waiting', 'compensating', 'done', 'compensated', 'stuck')),
+    step       text        NOT NULL,
+    state      text        NOT NULL,
+    version    integer     NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    updated_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (saga, id)
+);
+CREATE INDEX sagas_expiry ON millbridge.sagas (updated_at) WHERE status IN ('done', 'compensated');
+
+CREATE TABLE millbridge.saga_events (
+    saga      text        COLLATE "C" NOT NULL,
+    id        text        COLLATE "C" NOT NULL,
+    n         integer     NOT NULL,
+    at        timestamptz NOT NULL DEFAULT clock_timestamp(),
+    step      text        NOT NULL,
+    kind      text        NOT NULL,
+    rationale text        NOT NULL,
+    intents   text        NOT NULL,
+    state     text        NOT NULL,
+    PRIMARY KEY (saga, id, n)
+);

@@ -1,3 +1,8 @@
+DROP TABLE millbridge_saga_events;
+DROP TABLE millbridge_sagas;
+DROP TABLE millbridge_circuits;
+DROP TABLE millbridge_rates;
+DROP TABLE millbridge_leases;
 DROP TABLE millbridge_counts;
 DROP TABLE millbridge_settled;
 DROP TABLE millbridge_inbox;

@@ -173,4 +173,58 @@ CREATE TABLE millbridge_counts (
   PRIMARY KEY (what, name)
 ) STRICT, WITHOUT ROWID;
 
+-- Who has what only one process is to have at a time.
+CREATE TABLE millbridge_leases (
+  name        TEXT    PRIMARY KEY,
+  owner       TEXT    NOT NULL,
+  lease_until INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX millbridge_leases_age ON millbridge_leases (lease_until);
+
+-- When what is limited in its rate over all processes may start next.
+CREATE TABLE millbridge_rates (
+  name     TEXT    PRIMARY KEY,
+  next_at  INTEGER NOT NULL,
+  taken_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- Handlers that have failed several times in a row, and since when nothing but a probe is handed to them.
+CREATE TABLE millbridge_circuits (
+  handler   TEXT    PRIMARY KEY,
+  failures  INTEGER NOT NULL,
+  opened_at INTEGER NOT NULL,
+  probe_at  INTEGER NOT NULL,
+  reason    TEXT    NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- Sagas as they stand, and what led there. State and intents are JSON.
+CREATE TABLE millbridge_sagas (
+  saga       TEXT    NOT NULL,
+  id         TEXT    NOT NULL,
+  tenant     TEXT    NOT NULL,
+  status     TEXT    NOT NULL,
+  step       TEXT    NOT NULL,
+  state      TEXT    NOT NULL,
+  version    INTEGER NOT NULL,
+  created_at INTEGER NOT NULL,
+  updated_at INTEGER NOT NULL,
+  PRIMARY KEY (saga, id)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX millbridge_sagas_age ON millbridge_sagas (updated_at) WHERE status IN ('done', 'compensated');
+
+CREATE TABLE millbridge_saga_events (
+  saga      TEXT    NOT NULL,
+  id        TEXT    NOT NULL,
+  n         INTEGER NOT NULL,
+  at        INTEGER NOT NULL,
+  step      TEXT    NOT NULL,
+  kind      TEXT    NOT NULL,
+  rationale TEXT    NOT NULL,
+  intents   TEXT    NOT NULL,
+  state     TEXT    NOT NULL,
+  PRIMARY KEY (saga, id, n)
+) STRICT, WITHOUT ROWID;
+
 INSERT INTO millbridge_migrations VALUES (1, unixepoch() * 1000000000);
