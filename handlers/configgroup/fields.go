@@ -10,8 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
+	"github.com/millbridge/millbridge/internal/spelling"
 	"github.com/millbridge/millbridge/schema"
 )
 
@@ -64,7 +64,7 @@ func fieldsOf(t reflect.Type) ([]field, error) {
 			continue
 		}
 		if !tagged || name == "" {
-			name = variable(sf.Name)
+			name = spelling.Variable(sf.Name)
 		}
 		f := field{name, sf.Index, sf.Type, sf.Tag.Get("required") == "true", sf.Tag.Get("default"), sf.Tag.Get("doc")}
 		fault := func(format string, args ...any) {
@@ -95,19 +95,6 @@ func fieldsOf(t reflect.Type) ([]field, error) {
 		fields = append(fields, f)
 	}
 	return fields, errors.Join(errs...)
-}
-
-// variable makes BASE_URL of BaseURL.
-func variable(name string) string {
-	var b strings.Builder
-	letters := []rune(name)
-	for i, r := range letters {
-		if i > 0 && unicode.IsUpper(r) && (!unicode.IsUpper(letters[i-1]) || i+1 < len(letters) && unicode.IsLower(letters[i+1])) {
-			b.WriteByte('_')
-		}
-		b.WriteRune(unicode.ToUpper(r))
-	}
-	return b.String()
 }
 
 var errType = errors.New("cannot be read from a variable")

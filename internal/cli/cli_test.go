@@ -28,9 +28,9 @@ func TestPublish_then_look_at_it(t *testing.T) {
 		if len(rows) != 1 || rows[0]["id"] != first["id"] || rows[0]["subject"] != "jobs.crm.contact.update" {
 			t.Errorf("outbox list: %v", rows)
 		}
-		rows = w.must(t, "outbox", "list", "--scheduled", "--for", "order.placed", "--json").objects(t)
+		rows = w.must(t, "outbox", "list", "--status", "scheduled", "--for", "order.placed", "--json").objects(t)
 		if len(rows) != 1 || rows[0]["subject"] != "events.public.order.placed" {
-			t.Fatalf("outbox list --scheduled: %v", rows)
+			t.Fatalf("outbox list --status scheduled: %v", rows)
 		}
 		due, err := time.Parse(time.RFC3339, rows[0]["due_at"].(string))
 		if d := time.Until(due); err != nil || d < 58*time.Minute || d > time.Hour || !strings.HasSuffix(rows[0]["due_at"].(string), "Z") {
@@ -118,7 +118,7 @@ func TestUsage_errors_exit_with_2_and_a_hint(t *testing.T) {
 		{"poison", "replay", "--all", "--rate", "0"},
 		{"poison", "list", "--since", "x"},
 		{"outbox", "list", "--limit", "0"},
-		{"outbox", "list", "--scheduled", "--parked"},
+		{"outbox", "list", "--status", "dispatched"},
 		{"config", "check", "--set", "x"},
 		{"migrate", "up", "--max-payload", "much"},
 	} {

@@ -102,9 +102,9 @@ func (a *app) addCommands(root *cobra.Command) {
 			root.AddCommand(cmd)
 		}
 	}
-	add(groupStart, a.demoCommand(), a.devCommand(), a.runCommand())
-	add(groupUse, a.publishCommand(), a.statusCommand(), a.showCommand(), a.outboxCommand(), a.poisonCommand())
-	add(groupOperate, a.verifyCommand(), a.migrateCommand(), a.repairCommand(), a.configCommand(), a.versionCommand())
+	add(groupStart, a.demoCommand(), a.devCommand(), a.runCommand(), a.newCommand())
+	add(groupUse, a.publishCommand(), a.statusCommand(), a.showCommand(), a.outboxCommand(), a.poisonCommand(), a.sagaCommand())
+	add(groupOperate, a.verifyCommand(), a.migrateCommand(), a.repairCommand(), a.importCommand(), a.configCommand(), a.versionCommand())
 }
 
 // group returns a command that only has others below it.

@@ -17,27 +17,25 @@ func (a *app) outboxCommand() *cobra.Command {
 }
 
 func (a *app) outboxList() *cobra.Command {
-	var scheduled, parked bool
 	var filter schema.RowFilter
-	var stream string
+	var stream, status string
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List waiting messages, oldest first",
 		Long: `Lists the messages that wait to be forwarded, oldest first, a page at a time: --after continues
-behind the last sequence of the page before.`,
+behind the last sequence of the page before.
+
+--status scheduled lists the messages that wait for their time, --status dead those that can never be
+forwarded (parked). The words of other outboxes are understood. What left the outbox is not in it:
+` + "`millbridge show <id>` finds a message wherever it is, `millbridge poison list`" + ` those given up by handlers.`,
 		Example: `  millbridge outbox list
-  millbridge outbox list --scheduled --for crm
+  millbridge outbox list --status scheduled --for crm
   millbridge outbox list --after 1200 --limit 50 --json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			where := ops.InOutbox
-			switch {
-			case scheduled && parked:
-				return usagef("--scheduled and --parked are two lists; choose one")
-			case scheduled:
-				where = ops.InScheduled
-			case parked:
-				where = ops.InParked
+			where, err := rowsOf(status)
+			if err != nil {
+				return err
 			}
 			switch stream {
 			case "", string(schema.Jobs), string(schema.Events):
@@ -59,14 +57,30 @@ behind the last sequence of the page before.`,
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.BoolVar(&scheduled, "scheduled", false, "messages that wait for their time instead")
-	f.BoolVar(&parked, "parked", false, "rows that can never be forwarded instead")
+	f.StringVar(&status, "status", string(ops.StatePending), "which messages: pending, scheduled or dead")
 	f.StringVar(&filter.Group, "for", "", "only of this target, replayed handler or event")
 	f.StringVar(&stream, "stream", "", "only jobs or only events")
 	f.StringVar(&filter.ID, "id", "", "only the message with this id")
 	f.Int64Var(&filter.After, "after", 0, "only behind this sequence")
 	f.IntVar(&filter.Limit, "limit", 100, "at most this many")
 	return cmd
+}
+
+// rowsOf says where the outbox keeps the messages with a status.
+func rowsOf(status string) (where string, err error) {
+	state, err := ops.ParseState(status)
+	if err != nil {
+		return "", usagef("--status: %v", err)
+	}
+	switch state {
+	case ops.StateScheduled:
+		return ops.InScheduled, nil
+	case ops.StateDead:
+		return ops.InParked, nil
+	case ops.StateDone:
+		return "", usageError{withHint(fmt.Errorf("--status: what is done has left the outbox"), "`millbridge show <id>` tells what became of a message")}
+	}
+	return ops.InOutbox, nil
 }
 
 func (a *app) printRows(rows []ops.Row, limit int) error {

@@ -199,7 +199,7 @@ func TestRun_drain_works_until_nothing_is_due(t *testing.T) {
 		if got["handled"] != 20.0 || got["forwarder"].(map[string]any)["sent"] != 20.0 {
 			t.Errorf("tally: %v", got)
 		}
-		if rows := w.must(t, "outbox", "list", "--scheduled", "--json").objects(t); len(rows) != 1 {
+		if rows := w.must(t, "outbox", "list", "--status", "scheduled", "--json").objects(t); len(rows) != 1 {
 			t.Errorf("scheduled: %v", rows)
 		}
 		if got := w.must(t, "run", "--drain", "--config", webhooksFile(t, r)).objects(t)[0]; got["handled"] != 0.0 {

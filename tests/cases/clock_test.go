@@ -150,7 +150,7 @@ func TestC33_hour_that_comes_twice(t *testing.T) {
 		}
 		for _, format := range [][]string{{"--json"}, nil} { // for programs and for people
 			var out, errs bytes.Buffer
-			args := append([]string{"outbox", "list", "--scheduled", "--database-url", w.dsn, "--nats-url", w.nats.URL()}, format...)
+			args := append([]string{"outbox", "list", "--status", "scheduled", "--database-url", w.dsn, "--nats-url", w.nats.URL()}, format...)
 			code := cli.Main(t.Context(), args, cli.Env{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, Now: time.Now, Getenv: func(string) string { return "" }})
 			if code != 0 {
 				t.Fatalf("exit code %d: %s", code, errs.String())
