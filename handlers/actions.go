@@ -48,7 +48,9 @@ func OnEvent[T any](a *Actions, t schema.EventType[T], fn func(ctx context.Conte
 }
 
 // On makes fn handle an action, or the events of a name, that no type is declared for. Apart from that it is [OnJob].
-func On[T any](a *Actions, action string, fn func(ctx context.Context, args T, key string) error) { add(a, action, fn) }
+func On[T any](a *Actions, action string, fn func(ctx context.Context, args T, key string) error) {
+	add(a, action, fn)
+}
 
 func add[T any](a *Actions, action string, fn func(ctx context.Context, args T, key string) error) bool {
 	fault := func(format string, args ...any) bool {

@@ -21,6 +21,11 @@ type Hooks struct {
 	Settled func(ctx context.Context, env schema.Envelope, d Decision)
 }
 
+var verdictNames = [...]string{"ack", "retry", "dead", "release", "leave", "snooze", "cancel"}
+
+// String returns the verdict's name, for logs and metrics.
+func (v Verdict) String() string { return nameOf(verdictNames[:], v) }
+
 // CallStart calls Start. It is, like the other Call methods, for those who run handlers.
 func (h Hooks) CallStart(ctx context.Context, log *slog.Logger, env schema.Envelope) (next context.Context) {
 	next = ctx

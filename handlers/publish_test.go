@@ -107,6 +107,18 @@ func TestCallFrom_has_the_context(t *testing.T) {
 	}
 }
 
+func TestVerdict_names(t *testing.T) {
+	t.Parallel()
+	for v, want := range map[handlers.Verdict]string{
+		handlers.Ack: "ack", handlers.Retry: "retry", handlers.Dead: "dead", handlers.Release: "release", handlers.Leave: "leave",
+		handlers.Snoozed: "snooze", handlers.Cancelled: "cancel", 99: "unknown(99)",
+	} {
+		if v.String() != want {
+			t.Errorf("%d is %s, want %s", v, v, want)
+		}
+	}
+}
+
 func TestHooks(t *testing.T) {
 	t.Parallel()
 	var none handlers.Hooks
