@@ -23,6 +23,11 @@
 //
 // # Order
 //
-// With [Config.Ordered] the server hands out one message at a time, over all processes that share the consumer, and
-// the next one only after an ack: a message that waits for its next try holds back all that follow it.
+// With an [Order] one process at a time consumes. It has a window of messages in hand and hands out the first of each key;
+// the next one of the key follows only after an ack. A message that is nacked waits here for its next try and holds back
+// those behind it with the same key, and no others. It is handed out again with [Delivery.Delivered] one higher; the
+// server does not hear of it.
+//
+// Nothing is handed out while the server counts a message as handed out that is not in hand here. The server numbers
+// what it hands out, so a process notices when another one gets something, whatever it believes about its lease.
 package subscribers

@@ -83,8 +83,9 @@ func TestNackBringsTheMessageBack(t *testing.T) {
 func TestOrderedHoldsBackWhatFollows(t *testing.T) {
 	b := setup(t)
 	b.publish(t, 10)
-	ordered := func(c *subscribers.Config) { c.Ordered = true }
-	// Two processes share the consumer; still one message at a time.
+	leases := new(testkit.Leases)
+	ordered := func(c *subscribers.Config) { c.Order = inOneLine(leases) }
+	// Two processes share the consumer; still one message of a key at a time.
 	one, two := subscribe(t, b.subscriber(t, ordered)), subscribe(t, b.subscriber(t, ordered))
 	var got []string
 	var naks int
