@@ -17,6 +17,7 @@ var mayImport = map[string][]string{
 	"handlers/outbound":    {"schema"},
 	"handlers/configgroup": {"schema", "internal/spelling"},
 	"handlers/webhook":     {"schema", "handlers", "handlers/outbound"},
+	"handlers/saga":        {"schema", "handlers"},
 	"handlers/handlertest": {"schema", "handlers"},
 	"publishers":           {"schema"},
 	"publishers/jetstream": {"schema", "internal/killpoint", "internal/natswords"},
@@ -126,7 +127,7 @@ func TestDependencies_stay_out_of_programs_that_do_not_need_them(t *testing.T) {
 }
 
 // standardOnly lists the packages that bring no third party into a program.
-var standardOnly = []string{"schema", "handlers", "handlers/outbound", "handlers/configgroup", "handlers/webhook", "handlers/handlertest", "router/inprocess"}
+var standardOnly = []string{"schema", "handlers", "handlers/saga", "handlers/outbound", "handlers/configgroup", "handlers/webhook", "handlers/handlertest", "router/inprocess"}
 
 func TestDependencies_of_schema_and_handlers_are_the_standard_library(t *testing.T) {
 	t.Parallel()

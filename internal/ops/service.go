@@ -29,6 +29,7 @@ type Store interface {
 	InboxByMessage(ctx context.Context, messageID string) ([]schema.InboxRecord, error)
 	InboxCounts(ctx context.Context) (map[string]map[schema.InboxState]int64, error)
 	verifyStore
+	sagaStore
 	deadletters.Store
 }
 

@@ -1,0 +1,23 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+)
+
+// Try runs f in a savepoint.
+func (u unit) Try(ctx context.Context, f func() error) error {
+	if _, err := u.tx.Exec(ctx, "SAVEPOINT millbridge_try"); err != nil {
+		return wrap("set savepoint", err)
+	}
+	failed := f()
+	if failed != nil {
+		if _, err := u.tx.Exec(ctx, "ROLLBACK TO SAVEPOINT millbridge_try"); err != nil {
+			return errors.Join(failed, wrap("roll back to savepoint", err))
+		}
+	}
+	if _, err := u.tx.Exec(ctx, "RELEASE SAVEPOINT millbridge_try"); err != nil {
+		return errors.Join(failed, wrap("release savepoint", err))
+	}
+	return failed
+}

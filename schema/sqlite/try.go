@@ -1,0 +1,27 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+)
+
+// Try runs f in a savepoint.
+func (u *unit) Try(ctx context.Context, f func() error) error {
+	tx, err := u.begin()
+	if err != nil {
+		return err
+	}
+	if _, err := tx.ExecContext(ctx, "SAVEPOINT millbridge_try"); err != nil {
+		return wrap("set savepoint", err)
+	}
+	failed := f()
+	if failed != nil {
+		if _, err := tx.ExecContext(ctx, "ROLLBACK TO millbridge_try"); err != nil {
+			return errors.Join(failed, wrap("roll back to savepoint", err))
+		}
+	}
+	if _, err := tx.ExecContext(ctx, "RELEASE millbridge_try"); err != nil {
+		return errors.Join(failed, wrap("release savepoint", err))
+	}
+	return failed
+}
