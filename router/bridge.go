@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -121,9 +122,10 @@ func (b *Bridge) chain(name string, h handlers.Handler, policy handlers.Policy) 
 	policy = policy.OrDefault()
 	c := &chain{
 		name: name, handler: h, policy: policy, subjects: b.cfg.Subjects, lease: b.cfg.Lease, inbox: b.cfg.Store,
-		source:  schema.SourceOf(b.outbox),
+		source:  schema.SourceOf(b.outbox), hooks: slices.Clone(b.cfg.Hooks), nudge: b.Nudge,
+		breaker: newBreaker(b.cfg.Store, name, policy.Breaker, b.cfg.Logger),
 		letters: deadletters.New(b.js, b.cfg.Subjects, b.cfg.KeepTombstones),
-		slots:   make(chan struct{}, policy.Concurrency), pace: newPace(policy.Rate), log: b.cfg.Logger, firstPause: firstPause,
+		slots:   make(chan struct{}, policy.Concurrency), trials: make(chan struct{}, 1), pace: newPace(policy.Rate, b.cfg.Store), log: b.cfg.Logger, firstPause: firstPause,
 	}
 	if policy.Mode == handlers.ModeTx {
 		c.units = b.units

@@ -25,6 +25,9 @@ func (b *Bridge) Run(ctx context.Context) error {
 	if b.cfg.Conn.IsClosed() { // before anybody listened
 		return fmt.Errorf("run bridge: %w", jetstream.ErrConnectionClosed)
 	}
+	if err := b.checkDurability(ctx); err != nil {
+		return fmt.Errorf("run bridge: %w", err)
+	}
 	switch err := s.start(ctx); {
 	case err != nil && ctx.Err() != nil && errors.Is(err, context.Cause(ctx)):
 		return nil // a stop before it has begun

@@ -31,8 +31,12 @@ type chain struct {
 	letters  letterBox
 	runs     *runs
 	slots    chan struct{} // one place for each handler that may run
+	trials   chan struct{} // one place
 	units    chan struct{} // one place for each transaction that handlers of the bridge may hold; nil if this one needs none
 	pace     *pace
+	breaker  *breaker // nil for a handler without
+	nudge    func()   // wakes the forwarder; nil if there is none
+	hooks    []handlers.Hooks
 	stats    stats
 	log      *slog.Logger
 
@@ -42,10 +46,10 @@ type chain struct {
 // middlewares returns the way in, outermost first.
 //
 // Settle is outermost, because it alone decides what the broker hears. The timeout is outside of idempotency, so that
-// it also ends a transaction that the handler runs in. Recover is innermost: a panic is an error for all others, and
-// leases and transactions end as after any error.
+// it also ends a transaction that the handler runs in. Observe calls the hooks. Recover is innermost: a panic is an error
+// for all others, and leases and transactions end as after any error.
 func (c *chain) middlewares() []message.HandlerMiddleware {
-	return []message.HandlerMiddleware{c.settle, c.timeout, c.idempotency, c.recover}
+	return []message.HandlerMiddleware{c.settle, c.trial, c.timeout, c.idempotency, c.observe, c.recover}
 }
 
 // handle is the end of the chain: it calls the handler.
@@ -53,7 +57,7 @@ func (c *chain) handle(msg *message.Message) ([]*message.Message, error) {
 	r := runOf(msg)
 	r.started = true
 	killpoint.At(killpoint.BeforeHandler)
-	err := c.handler.Handle(handlers.WithCall(msg.Context(), r.call(c.policy)), r.env)
+	err := c.handler.Handle(msg.Context(), r.env)
 	if err == nil {
 		killpoint.At(killpoint.AfterHandler)
 	}

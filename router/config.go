@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/millbridge/millbridge/handlers"
 	"github.com/millbridge/millbridge/publishers/jetstream"
 	"github.com/millbridge/millbridge/schema"
 )
@@ -43,6 +44,8 @@ type Config struct {
 	// KeepTombstones is how long the mark of a replayed or dropped dead letter stays. It must not be shorter than the
 	// store keeps its inbox rows. Default: 31 days.
 	KeepTombstones time.Duration
+	// Hooks are called around each step of every message, the first one outermost.
+	Hooks []handlers.Hooks
 	// Logger gets what happens: dead letters and faults at warn, retries at info. Default: nothing is logged.
 	Logger *slog.Logger
 }

@@ -28,6 +28,9 @@ func (b *Bridge) Drain(ctx context.Context) (Tally, error) {
 		return Tally{}, fmt.Errorf("drain bridge: %w", err)
 	}
 	defer leave()
+	if err := b.checkDurability(ctx); err != nil {
+		return Tally{}, fmt.Errorf("drain bridge: %w", err)
+	}
 	before := b.counts()
 	if err := s.start(ctx); err != nil {
 		return Tally{}, fmt.Errorf("drain bridge: %w", err)
@@ -114,11 +117,11 @@ func (s *session) look(ctx context.Context) (seen int64, idle bool, err error) {
 			st := f.sub.Standing()
 			waiting = !st.Due && (st.Full || info.NumPending == 0 && (st.Elsewhere || info.NumWaiting > 0))
 		}
-		if !waiting {
-			idle = false
-		}
 		_, entered, running, _ := f.chain.stats.read()
-		if running > 0 {
+		if _, held := f.chain.breaker.state(); held > 0 && held == running { // all that is in hand waits for the circuit
+			waiting, running = true, 0
+		}
+		if !waiting || running > 0 {
 			idle = false
 		}
 		seen += int64(info.Delivered.Consumer) + entered

@@ -38,6 +38,7 @@ type HandlerHealth struct {
 	Fault     string        // what kept the last message from being settled
 	Running   int           // handlers
 	Oldest    time.Duration // age of the oldest message that is not handled; 0 if there is none
+	Circuit   schema.Circuit // of the handler's breaker, as it was last seen
 	Counts
 }
 
@@ -72,6 +73,9 @@ func (b *Bridge) Health(ctx context.Context) Health {
 		if !hh.Consuming {
 			problem("%s: not consuming: %s", c.name, hh.Reason)
 		}
+		if hh.Circuit.Open {
+			problem("%s: %s", c.name, openText(hh.Circuit))
+		}
 		if hh.Fault != "" {
 			problem("%s: %s", c.name, hh.Fault)
 		}
@@ -104,9 +108,15 @@ func (b *Bridge) Health(ctx context.Context) Health {
 	return h
 }
 
+// openText says in words that a circuit is open.
+func openText(c schema.Circuit) string {
+	return fmt.Sprintf("has failed %d times in a row, and its messages wait until a try succeeds: %s", c.Failures, c.Reason)
+}
+
 func (c *chain) health(active *session) HandlerHealth {
 	hh := HandlerHealth{Name: c.name}
 	hh.Counts, _, hh.Running, hh.Fault = c.stats.read()
+	hh.Circuit, _ = c.breaker.state()
 	if active == nil {
 		hh.Reason = "the bridge does not run"
 		return hh

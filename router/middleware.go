@@ -14,17 +14,17 @@ import (
 	"github.com/millbridge/millbridge/schema"
 )
 
-// timeout gives each attempt the whole time that the policy allows.
+// timeout gives each attempt the whole time that it may take.
 func (c *chain) timeout(next message.HandlerFunc) message.HandlerFunc {
 	return func(msg *message.Message) ([]*message.Message, error) {
-		outer := msg.Context()
-		ctx, cancel := context.WithTimeoutCause(outer, c.policy.Timeout, errTimeout)
+		outer, limit := msg.Context(), runOf(msg).timeout
+		ctx, cancel := context.WithTimeoutCause(outer, limit, errTimeout)
 		defer cancel()
 		msg.SetContext(ctx)
 		defer msg.SetContext(outer)
 		out, err := next(msg)
 		if err != nil && context.Cause(ctx) == errTimeout {
-			err = fmt.Errorf("no result within %v: %w", c.policy.Timeout, err)
+			err = fmt.Errorf("no result within %v: %w", limit, err)
 		}
 		return out, err
 	}
@@ -50,7 +50,7 @@ func (c *chain) idempotency(next message.HandlerFunc) message.HandlerFunc {
 		switch {
 		case c.policy.Mode == handlers.ModeTx:
 			return nil, c.inTransaction(msg, r, next)
-		case c.policy.Mode == handlers.ModeNone && r.delivery.Delivered == 1 && r.inbox.Replay == 0:
+		case c.policy.Mode == handlers.ModeNone && r.delivery.Delivered == 1 && r.inbox.Replay == 0 && r.env.ReplyTo == nil:
 			return nil, c.unguarded(msg, r, next)
 		}
 		return nil, c.underLease(msg, r, next)
@@ -109,10 +109,11 @@ func (c *chain) underLease(msg *message.Message, r *run, next message.HandlerFun
 // done marks the key as handled. While the database is away it tries again, also when the lease may have ended by then:
 // if nobody has taken over, the database still knows the run, and to give up would have the handler called again.
 func (c *chain) done(r *run) error {
+	var impossible *reportError
 	for pause := c.firstPause; ; pause = min(2*pause, maxPause) {
 		ctx, cancel := storeContext(r.ctx)
 		killpoint.At(killpoint.BeforeInbox)
-		err := c.inbox.Done(ctx, r.inbox)
+		err := c.markDone(ctx, r)
 		cancel()
 		switch {
 		case err == nil:
@@ -121,6 +122,8 @@ func (c *chain) done(r *run) error {
 			return nil
 		case errors.Is(err, schema.ErrLeaseLost):
 			return errLeaseLost
+		case errors.As(err, &impossible):
+			return err
 		case schema.KindOf(err) == schema.Permanent:
 			return fmt.Errorf("mark as done: %w", schema.WithKind(schema.Temporary, err))
 		}
@@ -158,6 +161,7 @@ func (c *chain) inTransaction(msg *message.Message, r *run, next message.Handler
 		r.unit = u
 		defer func() { r.unit = nil }()
 		if _, err = next(msg); err == nil {
+			err = c.report(ctx, u, r, r.success())
 			killpoint.At(killpoint.BeforeInbox)
 		}
 		r.late = ctx.Err() != nil
@@ -167,6 +171,9 @@ func (c *chain) inTransaction(msg *message.Message, r *run, next message.Handler
 	switch {
 	case err == nil:
 		killpoint.At(killpoint.AfterInbox)
+		if r.env.ReplyTo != nil {
+			c.reported(nil)
+		}
 	case errors.Is(err, schema.ErrLeaseLost): // another run has the key, and nothing of this one has committed
 		return errLeaseLost
 	case !asked && !errors.As(err, &down):
@@ -193,7 +200,7 @@ func (c *chain) answer(r *run, res schema.ClaimResult) error {
 	case schema.ClaimReused:
 		return &verdictError{schema.CauseKeyReused, fmt.Sprintf("%v: message %s used the key first", schema.ErrKeyReused, res.Record.MessageID)}
 	}
-	if n := r.fruitless(); n >= uint64(c.policy.MaxCrashes) {
+	if n := r.fruitless(); n >= uint64(c.policy.MaxCrashes) && !r.onTrial {
 		return &verdictError{schema.CauseCrashing, fmt.Sprintf("crashing: %d deliveries in a row ended without a result", n)}
 	}
 	return nil

@@ -206,14 +206,14 @@ func (w *world) deliver(m *modelMessage) {
 	a.message, a.life, a.world = m, life{m.env.IdempotencyKey(), m.replay()}, w
 	c := &chain{
 		name: w.handler, handler: handlers.HandlerFunc(a.handle), policy: w.policy, lease: time.Hour,
-		inbox: gatedInbox{w.store, a}, letters: gatedLetters{a}, runs: w.runs, slots: make(chan struct{}, 9), pace: newPace(0),
+		inbox: gatedInbox{w.store, a}, letters: gatedLetters{a}, runs: w.runs, slots: make(chan struct{}, 9), pace: newPace(0, nil),
 		log: slog.New(slog.DiscardHandler), firstPause: time.Microsecond,
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	a.cancel = cancel
 	msg := message.NewMessage(m.env.ID, m.env.Payload)
 	msg.SetContext(ctx)
-	w.start(a, func() { a.out = c.process(msg, d, c.timeout(c.idempotency(c.recover(c.handle)))) })
+	w.start(a, func() { a.out = c.process(msg, d, c.timeout(c.idempotency(c.observe(c.recover(c.handle))))) })
 }
 
 func (m *modelMessage) replay() int {

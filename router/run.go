@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
@@ -22,8 +23,18 @@ type run struct {
 	unit     schema.Unit        // in handlers.ModeTx, while the handler runs
 	started  bool               // the handler was called
 	claimed  bool               // it holds a lease
+	onTrial  bool               // see [chain.trial]
+	probe    bool               // it tries whether its target works again
 	late     bool               // the handler has used up its time
 	cuts     int                // how often the database has taken back what the handler did
+	retry    schema.RetryPolicy // of the job's type or of the handler
+	timeout  time.Duration      // the same
+	seen     []context.Context  // the context of each hook while the handler runs
+	callCtx  context.Context    // that the handler was given
+	failure  error              // what the handler itself has returned
+
+	decision  *handlers.Decision // what has become of the message; nil until that is carried out
+	unsettled bool               // it could not be carried out
 	ctx      context.Context    // ends when the run has to, with the cause; not with the attempt's time
 	cancel   context.CancelCauseFunc
 }
@@ -58,6 +69,7 @@ func (c *chain) newRun(d *subscribers.Delivery) (*run, error) {
 		return r, err
 	}
 	r.env = env
+	r.retry, r.timeout = c.treatment(env)
 	r.inbox = schema.Run{
 		Key: schema.InboxKeyOf(c.name, env), Owner: schema.NewID(), MessageID: env.ID,
 		BodyHash: env.BodyHash(), Lease: c.lease,
@@ -95,13 +107,6 @@ func (r *run) fruitless() uint64 {
 		return before
 	}
 	return before - min(before, r.record.Deliveries)
-}
-
-func (r *run) call(policy handlers.Policy) handlers.Call {
-	return handlers.Call{
-		Handler: r.inbox.Key.Handler, Key: r.inbox.Key.Key, Attempt: r.attempt(),
-		MaxAttempts: policy.Retry.MaxAttempts, Replay: r.inbox.Replay, Unit: r.unit,
-	}
 }
 
 // letter begins the dead letter of r.

@@ -166,6 +166,6 @@ func newTestChain(t *testing.T) *chain {
 	log := slog.New(slog.DiscardHandler)
 	return &chain{
 		name: "billing", policy: handlers.Policy{}.OrDefault(), lease: time.Second, runs: newRuns(nil, time.Second, log),
-		slots: make(chan struct{}, 1), pace: newPace(0), log: log, firstPause: time.Millisecond,
+		slots: make(chan struct{}, 1), pace: newPace(0, nil), log: log, firstPause: time.Millisecond,
 	}
 }

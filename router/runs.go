@@ -16,7 +16,9 @@ type runs struct {
 	lease    time.Duration
 	now      func() time.Time
 	log      *slog.Logger
-	stopping chan struct{} // closed when no run should begin any more
+	intake   context.Context // ends when no run should begin any more
+	stopping <-chan struct{} // the same
+	refuse   context.CancelFunc
 
 	mu     sync.Mutex
 	active map[*run]struct{}
@@ -24,9 +26,10 @@ type runs struct {
 }
 
 func newRuns(inbox Inbox, lease time.Duration, log *slog.Logger) *runs {
+	intake, refuse := context.WithCancel(context.Background())
 	return &runs{
 		inbox: inbox, lease: lease, now: time.Now, log: log,
-		stopping: make(chan struct{}),
+		intake: intake, stopping: intake.Done(), refuse: refuse,
 		active:   make(map[*run]struct{}), leases: make(map[*run]time.Time),
 	}
 }
@@ -55,7 +58,7 @@ func (s *runs) end(r *run) {
 func (s *runs) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	close(s.stopping)
+	s.refuse()
 }
 
 // cutAll ends the contexts of all runs and returns how many there were.

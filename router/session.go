@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -67,6 +68,10 @@ func (s *session) start(ctx context.Context) error {
 	background, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	s.cancel = cancel
 	s.background.Go(func() { s.runs.renewEvery(background) })
+	if slices.ContainsFunc(s.b.chains, func(c *chain) bool { return c.breaker != nil }) {
+		s.lookAtCircuits(ctx)
+		s.background.Go(func() { s.watchCircuits(background) })
+	}
 	if len(s.b.chains) == 0 {
 		return nil
 	}

@@ -1,7 +1,6 @@
 package router
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,19 +59,11 @@ func (c *chain) process(msg *message.Message, d *subscribers.Delivery, next mess
 	}
 	defer c.runs.end(r)
 	msg.SetContext(context.WithValue(ctx, runKey{}, r))
-	if !c.take(c.slots) {
+	leave, ok := c.admit(r)
+	if !ok {
 		return later(0)
 	}
-	defer func() { <-c.slots }()
-	if c.units != nil {
-		if !c.take(c.units) {
-			return later(0)
-		}
-		defer func() { <-c.units }()
-	}
-	if wait := c.pace.turn(c.runs.now()); wait > 0 && !c.runs.pauseUnlessStopping(r, wait) {
-		return later(0)
-	}
+	defer leave()
 	for pause := c.firstPause; ; pause = min(2*pause, maxPause) {
 		_, err = next(msg)
 		if c.cut(r, msg.Context(), err) {
@@ -81,7 +72,10 @@ func (c *chain) process(msg *message.Message, d *subscribers.Delivery, next mess
 		}
 		var down *storeError
 		if !errors.As(err, &down) || r.started {
-			return c.conclude(r, err)
+			out := c.conclude(r, err)
+			c.breaker.giveBack(r) // of what did not come to its handler
+			c.settled(r)
+			return out
 		}
 		// The message is kept here until the inbox answers. Giving it back would only raise its delivery count.
 		c.stats.fault(err)
@@ -110,6 +104,36 @@ func (c *chain) cut(r *run, ctx context.Context, err error) bool {
 	return r.cuts < limit
 }
 
+// admit waits for what r needs before it may start, and holds the message meanwhile; false if it should not begin any
+// more. While the circuit is open it holds none of the transactions that other handlers need, too.
+func (c *chain) admit(r *run) (leave func(), ok bool) {
+	if !c.take(c.slots) {
+		return nil, false
+	}
+	units := false
+	leave = func() {
+		if units {
+			<-c.units
+		}
+		<-c.slots
+	}
+	for c.breaker.await(r, c.runs) {
+		if units = c.units != nil && c.take(c.units); c.units != nil && !units || !c.awaitTurn(r) {
+			break
+		}
+		if !c.breaker.stops(r) {
+			return leave, true
+		}
+		if units {
+			<-c.units
+			units = false
+		}
+	}
+	c.breaker.giveBack(r)
+	leave()
+	return nil, false
+}
+
 // take waits for a place, before the attempt's time begins to run; false if no run should begin any more.
 func (c *chain) take(places chan struct{}) bool {
 	select {
@@ -129,6 +153,8 @@ func (c *chain) conclude(r *run, err error) outcome {
 	case err == nil:
 		c.stats.handled()
 		c.log.Debug("handled", r.fields()...)
+		r.decision = &handlers.Decision{Verdict: handlers.Ack}
+		c.noteCircuit(r, nil, *r.decision)
 		return acked
 	case errors.Is(err, errHandled), errors.Is(err, errSuperseded):
 		if r.record.Sequence != r.inbox.Sequence && !c.noteSettled(r.ctx, r.inbox) {
@@ -143,23 +169,42 @@ func (c *chain) conclude(r *run, err error) outcome {
 		letter.Cause, letter.Reason, letter.Attempts = died.record.Cause, died.record.LastError, died.record.Attempts
 		return c.bury(r.ctx, letter)
 	case errors.As(err, &verdict) && verdict.cause == schema.CauseKeyReused:
-		letter := r.letter(c.name) // the inbox knows the key for another message: nothing is recorded
+		// The inbox knows the key for another message: nothing is recorded.
+		if !c.reportUnkeyed(r, schema.Outcome{Cause: verdict.cause, Reason: verdict.reason}) {
+			return later(maxPause)
+		}
+		letter := r.letter(c.name)
 		letter.Cause, letter.Reason = verdict.cause, verdict.reason
 		return c.buryUnkeyed(r.ctx, letter, r.inbox)
 	case errors.As(err, &verdict):
 		return c.giveUp(r, verdict.cause, verdict.reason, err)
 	}
 	err = r.judge(err)
-	switch d := handlers.Decide(c.policy.Retry, r.attempt(), r.inbox.MessageID, err); d.Verdict {
-	case handlers.Retry:
-		return c.retry(r, d.Wait, err)
+	d := handlers.Decide(r.retry, r.attempt(), r.inbox.MessageID, err)
+	c.noteCircuit(r, err, d)
+	var out outcome
+	switch d.Verdict {
+	case handlers.Retry, handlers.Snoozed:
+		out = c.retry(r, d, err)
 	case handlers.Dead:
-		return c.giveUp(r, d.Cause, schema.Reason(err), err)
+		out = c.giveUp(r, d.Cause, schema.Reason(err), err)
+	case handlers.Cancelled:
+		out = c.cancel(r, err)
 	case handlers.Release:
-		return c.release(r)
-	default: // Leave
-		c.log.Warn("left to another run", append(r.fields(), "error", schema.Reason(err))...)
-		return later(c.lease)
+		out = c.release(r)
+	default:
+		out = c.leave(r, err)
+	}
+	if !r.unsettled {
+		r.decision = &d
+	}
+	return out
+}
+
+// noteCircuit tells the breaker how the handler has done.
+func (c *chain) noteCircuit(r *run, err error, d handlers.Decision) {
+	if err := c.breaker.note(r, err, d); err != nil {
+		c.log.Warn("circuit not updated", append(r.fields(), "error", schema.Reason(err))...)
 	}
 }
 
@@ -179,17 +224,38 @@ func (r *run) judge(err error) error {
 	return err
 }
 
-func (c *chain) retry(r *run, wait time.Duration, err error) outcome {
-	reason := schema.Reason(err)
+func (c *chain) retry(r *run, d handlers.Decision, err error) outcome {
+	wait, reason, failed := d.Wait, schema.Reason(err), d.Verdict == handlers.Retry
 	killpoint.At(killpoint.BeforeFailure)
-	rec, ferr := c.record(r, schema.Failure{Reason: reason, Attempted: r.started, Deliveries: r.delivery.Delivered, RetryIn: wait})
+	rec, ferr := c.record(r, schema.Failure{Reason: reason, Attempted: r.started && failed, Deliveries: r.delivery.Delivered, RetryIn: wait})
 	killpoint.At(killpoint.AfterFailure)
 	if ferr != nil {
 		return c.unrecorded(r, ferr)
 	}
-	c.stats.retried()
-	c.log.Info("attempt failed", append(r.fields(), "attempt", rec.Attempts, "delay", wait, "error", reason)...)
+	if failed {
+		c.stats.retried()
+		c.log.Info("attempt failed", append(r.fields(), "attempt", rec.Attempts, "delay", wait, "error", reason)...)
+	} else {
+		c.stats.snoozed()
+		c.log.Info("not ready yet", append(r.fields(), "delay", wait, "why", reason)...)
+	}
 	return later(wait)
+}
+
+// cancel records that nobody wants the message done any more: its key is done, and there is no letter.
+func (c *chain) cancel(r *run, err error) outcome {
+	reason := schema.Reason(err)
+	killpoint.At(killpoint.BeforeVerdict)
+	_, ferr := c.record(r, schema.Failure{
+		Reason: reason, Attempted: r.started, Deliveries: r.delivery.Delivered, Cancelled: true, Cause: schema.CauseCancelled,
+	})
+	killpoint.At(killpoint.AfterVerdict)
+	if ferr != nil {
+		return c.unrecorded(r, ferr)
+	}
+	c.stats.cancelled()
+	c.log.Info("cancelled", append(r.fields(), "why", reason)...)
+	return acked
 }
 
 // giveUp records the verdict first, so that nobody tries again, and then keeps the message as a dead letter.
@@ -206,7 +272,9 @@ func (c *chain) giveUp(r *run, cause schema.Cause, reason string, err error) out
 	if errors.As(err, &panicked) {
 		letter.Stack = string(panicked.Stack)
 	}
-	return c.bury(r.ctx, letter)
+	out := c.bury(r.ctx, letter)
+	r.unsettled = !out.ack
+	return out
 }
 
 // record writes a failure down. While the database is away it tries again: an attempt that nobody counts is one too
@@ -214,7 +282,7 @@ func (c *chain) giveUp(r *run, cause schema.Cause, reason string, err error) out
 func (c *chain) record(r *run, f schema.Failure) (schema.InboxRecord, error) {
 	for pause := c.firstPause; ; pause = min(2*pause, maxPause) {
 		ctx, cancel := storeContext(r.ctx)
-		rec, err := c.inbox.Fail(ctx, r.inbox, f)
+		rec, err := c.fail(ctx, r, f)
 		cancel()
 		if err == nil || errors.Is(err, schema.ErrLeaseLost) || schema.KindOf(err) == schema.Permanent {
 			r.claimed = false
@@ -228,12 +296,18 @@ func (c *chain) record(r *run, f schema.Failure) (schema.InboxRecord, error) {
 }
 
 func (c *chain) unrecorded(r *run, err error) outcome {
+	r.unsettled = true
 	if errors.Is(err, schema.ErrLeaseLost) {
-		c.log.Warn("left to another run", r.fields()...)
-		return later(c.lease)
+		return c.leave(r, err)
 	}
 	c.stats.fault(fmt.Errorf("record a failure: %w", err))
 	return later(maxPause)
+}
+
+// leave has the server wait until the run that holds the key is over.
+func (c *chain) leave(r *run, err error) outcome {
+	c.log.Warn("left to another run", append(r.fields(), "error", schema.Reason(err))...)
+	return later(c.lease)
 }
 
 // release gives a message back that was stopped by us. It costs no attempt and leaves no mark.
@@ -246,56 +320,6 @@ func (c *chain) release(r *run) outcome {
 		}
 	}
 	return later(0)
-}
-
-func (c *chain) buryForeign(ctx context.Context, r *run, err error) outcome {
-	letter := r.letter(c.name)
-	letter.ID, letter.Replay = fmt.Sprintf("seq-%d", r.delivery.Sequence), 0
-	letter.Cause, letter.Reason = schema.CauseUndecodable, schema.Reason(err)
-	id, _ := schema.WatermillHeader(r.delivery.Header)
-	return c.buryUnkeyed(ctx, letter, schema.Run{Key: schema.InboxKey{Handler: c.name}, MessageID: cmp.Or(id, letter.ID), Sequence: c.accountable(r)})
-}
-
-// buryUnkeyed buries a message that no inbox row stands for.
-func (c *chain) buryUnkeyed(ctx context.Context, letter schema.DeadLetter, run schema.Run) outcome {
-	if !c.noteSettled(ctx, run) {
-		return later(maxPause)
-	}
-	return c.bury(ctx, letter)
-}
-
-// noteSettled leaves a trace of a message of our outbox that is about to be acked and that no inbox row stands for.
-func (c *chain) noteSettled(ctx context.Context, run schema.Run) bool {
-	if run.Sequence == 0 {
-		return true
-	}
-	ctx, cancel := storeContext(ctx)
-	defer cancel()
-	err := c.inbox.Settled(ctx, run)
-	if err != nil {
-		c.stats.fault(fmt.Errorf("note message as settled: %w", err))
-	}
-	return err == nil
-}
-
-// bury keeps the message as a dead letter and then lets go of the original. If the letter cannot be written the
-// original stays.
-func (c *chain) bury(ctx context.Context, letter schema.DeadLetter) outcome {
-	letter.Time = time.Now()
-	letter.Reason = schema.OneLine(letter.Reason)
-	ctx, cancel := storeContext(ctx)
-	defer cancel()
-	killpoint.At(killpoint.BeforeLetter)
-	if err := c.letters.Write(ctx, letter); err != nil {
-		c.stats.fault(fmt.Errorf("write dead letter %s: %w", letter.ID, err))
-		c.log.Error("dead letter not written, the message stays", "target", c.name, "id", letter.ID, "error", schema.Reason(err))
-		return later(growing(letter.Deliveries, time.Minute))
-	}
-	killpoint.At(killpoint.AfterLetter)
-	c.stats.died()
-	c.log.Warn("message given up", "target", c.name, "id", letter.ID, "replay", letter.Replay, "cause", letter.Cause,
-		"attempts", letter.Attempts, "error", letter.Reason)
-	return acked
 }
 
 // busyWait is until the key may be free.

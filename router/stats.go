@@ -9,17 +9,19 @@ import (
 
 // Counts of what one target or subscription did since the bridge was opened.
 type Counts struct {
-	Handled int64 `json:"handled"`
-	Retried int64 `json:"retried"`
-	Dead    int64 `json:"dead"`
+	Handled   int64 `json:"handled"`
+	Retried   int64 `json:"retried"`
+	Snoozed   int64 `json:"snoozed"`   // put off by the handler, see [handlers.Snooze]
+	Cancelled int64 `json:"cancelled"` // no longer wanted, see [handlers.Cancel]
+	Dead      int64 `json:"dead"`
 }
 
 func (c Counts) plus(d Counts) Counts {
-	return Counts{c.Handled + d.Handled, c.Retried + d.Retried, c.Dead + d.Dead}
+	return Counts{c.Handled + d.Handled, c.Retried + d.Retried, c.Snoozed + d.Snoozed, c.Cancelled + d.Cancelled, c.Dead + d.Dead}
 }
 
 func (c Counts) minus(d Counts) Counts {
-	return Counts{c.Handled - d.Handled, c.Retried - d.Retried, c.Dead - d.Dead}
+	return Counts{c.Handled - d.Handled, c.Retried - d.Retried, c.Snoozed - d.Snoozed, c.Cancelled - d.Cancelled, c.Dead - d.Dead}
 }
 
 // stats is what one chain tells about itself.
@@ -45,24 +47,16 @@ func (s *stats) ended() {
 	s.mu.Unlock()
 }
 
-// handled also ends a fault: the way through works again.
-func (s *stats) handled() {
-	s.mu.Lock()
-	s.counts.Handled++
-	s.faultErr = ""
-	s.mu.Unlock()
-}
+func (s *stats) handled()   { s.settled(&s.counts.Handled) }
+func (s *stats) retried()   { s.settled(&s.counts.Retried) }
+func (s *stats) snoozed()   { s.settled(&s.counts.Snoozed) }
+func (s *stats) cancelled() { s.settled(&s.counts.Cancelled) }
+func (s *stats) died()      { s.settled(&s.counts.Dead) }
 
-func (s *stats) retried() {
+// settled counts and ends a fault: the way through works again.
+func (s *stats) settled(count *int64) {
 	s.mu.Lock()
-	s.counts.Retried++
-	s.faultErr = ""
-	s.mu.Unlock()
-}
-
-func (s *stats) died() {
-	s.mu.Lock()
-	s.counts.Dead++
+	*count++
 	s.faultErr = ""
 	s.mu.Unlock()
 }

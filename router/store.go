@@ -20,6 +20,15 @@ type Store interface {
 	CheckRights(ctx context.Context) error
 	// MaxUnits returns how many units may stay open at the same time and still leave a connection to everything else.
 	MaxUnits() int
+	// Durability returns what messages survive as far as the database goes, and what keeps it from more.
+	Durability(ctx context.Context) (level schema.Durability, weakest string, err error)
+
+	// What all processes share about a handler: its rate and its circuit.
+	Take(ctx context.Context, name string, every time.Duration, n int) (wait time.Duration, err error)
+	Circuits(ctx context.Context) ([]schema.Circuit, error)
+	CircuitFailed(ctx context.Context, handler, reason string, limit int, cooldown time.Duration) (schema.Circuit, error)
+	CircuitProbe(ctx context.Context, handler string, cooldown time.Duration) (bool, error)
+	CircuitClosed(ctx context.Context, handler string) error
 
 	// What the forwarder needs.
 	Info(ctx context.Context) (schema.OutboxInfo, error)
