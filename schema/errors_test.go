@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"strings"
 	"testing"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -47,6 +48,42 @@ func TestKindOf(t *testing.T) {
 	}
 	if !errors.Is(permanent, io.EOF) || permanent.Error() != "EOF" {
 		t.Errorf("the mark changes the error: %v", permanent)
+	}
+}
+
+func TestSnooze_and_Cancel_are_marks_of_their_own(t *testing.T) {
+	t.Parallel()
+	snoozed, cancelled := schema.Snooze(io.EOF, time.Minute), schema.Cancel(io.EOF)
+	after := schema.RetryAfter(io.EOF, time.Second)
+	for name, tt := range map[string]struct {
+		err    error
+		kind   schema.ErrorKind
+		snooze time.Duration // -1: none
+		after  time.Duration
+		cancel bool
+	}{
+		"snoozed":                {fmt.Errorf("a: %w", snoozed), schema.Temporary, time.Minute, 0, false},
+		"snoozed for nothing":    {schema.Snooze(io.EOF, -1), schema.Temporary, 0, 0, false},
+		"cancelled":              {fmt.Errorf("a: %w", cancelled), schema.Permanent, -1, 0, true},
+		"retry after":            {after, schema.Temporary, -1, time.Second, false},
+		"permanent over snoozed": {schema.WithKind(schema.Permanent, snoozed), schema.Permanent, -1, 0, false},
+		"snoozed over cancelled": {schema.Snooze(cancelled, time.Minute), schema.Temporary, time.Minute, 0, false},
+		"permanent over cancel":  {schema.WithKind(schema.Permanent, cancelled), schema.Permanent, -1, 0, false},
+		"unmarked":               {io.EOF, schema.Temporary, -1, 0, false},
+		"nil":                    {nil, schema.Temporary, -1, 0, false},
+	} {
+		snooze, isSnooze := schema.SnoozeOf(tt.err)
+		wait, isAfter := schema.RetryAfterOf(tt.err)
+		if schema.KindOf(tt.err) != tt.kind || isSnooze != (tt.snooze >= 0) || snooze != max(tt.snooze, 0) ||
+			isAfter != (tt.after > 0) || wait != tt.after || schema.IsCancel(tt.err) != tt.cancel {
+			t.Errorf("%s: kind %v, snooze %v %v, after %v %v, cancel %v", name, schema.KindOf(tt.err), snooze, isSnooze, wait, isAfter, schema.IsCancel(tt.err))
+		}
+	}
+	if schema.Snooze(nil, 1) != nil || schema.Cancel(nil) != nil {
+		t.Error("a mark makes an error of nil")
+	}
+	if !errors.Is(snoozed, io.EOF) || snoozed.Error() != "EOF" || cancelled.Error() != "EOF" {
+		t.Errorf("the mark changes the error: %v, %v", snoozed, cancelled)
 	}
 }
 

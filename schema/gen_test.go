@@ -68,6 +68,9 @@ var genEnvelope = rapid.Custom(func(t *rapid.T) schema.Envelope {
 	}
 	if rapid.Bool().Draw(t, "is job") {
 		e.Kind, e.Target = schema.KindJob, genToken.Draw(t, "target")
+		if rapid.Bool().Draw(t, "is to be reported") {
+			e.ReplyTo = &schema.ReplyTo{Target: genToken.Draw(t, "reply target"), Action: genName.Draw(t, "reply action"), Ref: genText.Draw(t, "ref")}
+		}
 	} else {
 		e.Kind, e.Visibility = schema.KindEvent, rapid.SampledFrom([]schema.Visibility{schema.Internal, schema.Public}).Draw(t, "visibility")
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"maps"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/millbridge/millbridge/schema"
@@ -92,6 +93,26 @@ func TestRow_header_block_is_pinned(t *testing.T) {
 	}
 	if row.Subject != "jobs.mailer.send.now" || row.Stream != schema.Jobs || string(row.Payload) != "x" {
 		t.Errorf("row is %+v", row)
+	}
+}
+
+func TestRow_of_a_job_names_where_its_outcome_goes(t *testing.T) {
+	t.Parallel()
+	e := schema.NewJob("crm", "create", nil, schema.WithReplyTo("loan", "asked.reply", "loan 7/ü"))
+	row := schema.NewRow(e)
+	if want := "mb-reply-to: loan.asked.reply\r\nmb-reply-ref: loan%207/%C3%BC\r\n"; !strings.Contains(string(row.Header), want) {
+		t.Errorf("header block\n%s\nwant in it\n%s", row.Header, want)
+	}
+	got, err := row.Envelope()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sameEnvelope(t, got, e)
+	// Whoever waits for a report must not be given the receipt of a message that reports to somebody else.
+	other, none := e, e
+	other.ReplyTo, none.ReplyTo = &schema.ReplyTo{Target: "loan", Action: "asked.reply", Ref: "loan 8"}, nil
+	if e.BodyHash() == other.BodyHash() || e.BodyHash() == none.BodyHash() || e.BodyHash() != got.BodyHash() {
+		t.Error("the body hash does not tell where the outcome goes")
 	}
 }
 

@@ -69,6 +69,17 @@ func TestValidate_reports_all_faults_in_the_order_of_the_fields(t *testing.T) {
 			t.Errorf("delay %v: faults %v", e.Delay, got)
 		}
 	}
+	e = job(schema.WithReplyTo("T", "a..b", strings.Repeat("x", 201)))
+	if got, want := faults(t, e), []string{"reply_to.target", "reply_to.action", "reply_to.ref"}; !slices.Equal(got, want) {
+		t.Errorf("faults of a reply %v, want %v", got, want)
+	}
+	e = job(schema.WithReplyTo(strings.Repeat("t", schema.MaxTarget), strings.Repeat("a", schema.MaxName), ""))
+	if got, want := faults(t, e), []string{"reply_to"}; !slices.Equal(got, want) {
+		t.Errorf("faults of a long reply %v, want %v", got, want)
+	}
+	if got, want := faults(t, event(schema.WithReplyTo("t", "a", "r"))), []string{"reply_to"}; !slices.Equal(got, want) {
+		t.Errorf("faults of an event with a reply %v, want %v", got, want)
+	}
 	e = schema.NewEvent("", nil)
 	e.Target, e.Visibility = "t", "secret"
 	if got, want := faults(t, e), []string{"name", "target", "visibility"}; !slices.Equal(got, want) {

@@ -73,6 +73,10 @@ func TestDecode_refuses_what_is_not_ours(t *testing.T) {
 		"replay without number":  {"replay.t.a", without("mb-replay")},
 		"replay without type":    {"replay.t.a", without("ce-type")},
 		"replay number 0":        {"replay.t.a", header(append(replay[:6:6], "mb-replay", "0")...)},
+		"reply for an event":     {"events.public.a", header(id, "x", "mb-reply-to", "t.a")},
+		"reply to a bad target":  {"jobs.t.a", header(id, "x", "mb-reply-to", "T.a")},
+		"reply without action":   {"jobs.t.a", header(id, "x", "mb-reply-to", "t")},
+		"reply ref without to":   {"jobs.t.a", header(id, "x", "mb-reply-ref", "r")},
 		"replay of a bad id":     {"replay.t.a", header(id, "x", "ce-type", "job.t.a", "mb-replay-of", "a.b", "mb-replay", "1")},
 	}
 	for name, tt := range tests {

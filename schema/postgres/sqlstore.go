@@ -28,3 +28,8 @@ func (s SQLStore) Cancel(ctx context.Context, tx *sql.Tx, id string) error {
 func (s SQLStore) Reschedule(ctx context.Context, tx *sql.Tx, id string, at time.Time) error {
 	return reschedule(ctx, sqlRunner{tx}, id, at)
 }
+
+// Durability is [Store.Durability].
+func (s SQLStore) Durability(ctx context.Context) (level schema.Durability, weak string, err error) {
+	return s.s.Durability(ctx)
+}
