@@ -120,12 +120,17 @@ func (l *line) acquire(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
+// leaseError is not the server's fault.
+type leaseError struct{ error }
+
+func (e *leaseError) Unwrap() error { return e.error }
+
 func (l *line) ask(ctx context.Context) (held bool, left time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, l.order.TTL/3)
 	defer cancel()
 	held, left, err = l.order.Lease.Hold(ctx, l.name, l.owner, l.order.TTL)
 	if err != nil {
-		return false, 0, fmt.Errorf("take the order's lease %s: %w", l.name, err)
+		return false, 0, &leaseError{fmt.Errorf("take the order's lease %s: %w", l.name, err)}
 	}
 	return held, left, nil
 }

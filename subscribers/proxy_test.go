@@ -12,7 +12,7 @@ import (
 // through connects through a proxy.
 func through(t *testing.T, p *netproxy.Proxy) *nats.Conn {
 	t.Helper()
-	nc, err := nats.Connect(p.NATS(), nats.MaxReconnects(-1), nats.ReconnectBufSize(-1), nats.ReconnectWait(50*time.Millisecond))
+	nc, err := nats.Connect(p.NATS(), nats.MaxReconnects(-1), nats.ReconnectBufSize(-1), nats.ReconnectWait(50*time.Millisecond), nats.Timeout(patience))
 	if err != nil {
 		t.Fatal(err)
 	}

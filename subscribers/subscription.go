@@ -158,7 +158,9 @@ func (s *subscription) pause(d time.Duration) {
 
 // report records why the subscription does not consume, nil when it does, and logs each change.
 func (s *subscription) report(err error) {
-	err = natswords.Explain(err)
+	if lease := (*leaseError)(nil); !errors.As(err, &lease) {
+		err = natswords.Explain(err)
+	}
 	s.errMu.Lock()
 	before := s.err
 	s.err = err
