@@ -5,10 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -153,42 +151,6 @@ func TestTx_replay(t *testing.T) {
 		b.awaitNoJobs()
 		if n := b.count("SELECT count(*) FROM effects"); n != 1 || seen.count() != 2 {
 			t.Errorf("%d effects, %d calls", n, seen.count())
-		}
-	})
-}
-
-// Messages with one ordering key keep their order through retries.
-func TestOrdered_retries_keep_the_order(t *testing.T) {
-	onBoth(t, func(t *testing.T, b *bench) {
-		bridge := b.open()
-		policy := quick(5)
-		policy.Ordered = true
-		var tries calls
-		var done []string
-		b.target(bridge, "ledger", policy, func(ctx context.Context, env schema.Envelope) error {
-			tries.add(env)
-			if string(env.Payload) == "3" && handlers.Attempt(ctx) < 3 {
-				return errFlaky
-			}
-			done = append(done, string(env.Payload)) // one at a time
-			return nil
-		})
-		var want []string
-		for i := range 8 {
-			want = append(want, fmt.Sprint(i))
-			b.publish(bridge, schema.NewJob("ledger", "book", []byte(fmt.Sprint(i)), schema.WithOrderingKey("account")))
-		}
-		tally, err := bridge.Drain(t.Context())
-		for err == nil && tally.Retried > 0 { // a drain leaves what waits for its next attempt, and all behind it
-			wait(50 * time.Millisecond)
-			tally, err = bridge.Drain(t.Context())
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		b.awaitNoJobs()
-		if !slices.Equal(done, want) || tries.count() != 10 {
-			t.Errorf("done %q in %d tries, want %q in 10", done, tries.count(), want)
 		}
 	})
 }
