@@ -20,9 +20,9 @@ func (a *app) statusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show what waits, what runs and what is wrong",
-		Long: `Shows backlogs, shards, streams, consumers, targets without a consumer and dead letters, and says
-what is wrong. Each part is asked for at once and has 1.5 seconds; what did not answer is unknown,
-which is never the same as nothing. Exit code 3 if something is wrong.
+		Long: `Shows backlogs, shards, streams, circuits, consumers, targets without a consumer and dead letters,
+and says what is wrong. Each part is asked for at once and has 1.5 seconds; what did not answer is
+unknown, which is never the same as nothing. Exit code 3 if something is wrong.
 
 With --tally it also adds everything up: what the ledger says was sent must be found again in the
 streams, the inbox and the dead letters. That holds for a quiet bridge of which nothing has expired or
@@ -109,6 +109,7 @@ func (a *app) printStatus(using string, st ops.Status) {
 	section("Waiting in the database", []string{"WHERE", "FOR", "ROWS", "OLDEST"}, backlogRows(st))
 	section("Shards", []string{"SHARD", "OWNER", "LEASE", "BATCH", "SENT"}, shardRows(st))
 	section("Streams", []string{"STREAM", "MESSAGES", "OLDEST", "BYTES", "COPIES", "BY"}, streamRows(st))
+	section("Circuits", []string{"HANDLER", "STATE", "FAILURES", "SINCE", "NEXT TRY", "LAST ERROR"}, circuitRows(st))
 	section("Consumers", []string{"CONSUMER", "FOR", "WAITING", "IN FLIGHT", "AGAIN", "PULLING"}, consumerRows(st))
 	if st.NATS.Reachable {
 		fmt.Fprintf(w, "\n%s %s%d waiting, %d replayed, %d dropped\n", p.bold("Dead letters"), atLeast(st.Dead.AtLeast), st.Dead.Letters, st.Dead.Replayed, st.Dead.Dropped)
@@ -131,6 +132,17 @@ func shardRows(st ops.Status) (rows [][]string) {
 		rows = append(rows, []string{
 			fmt.Sprintf("%s/%d", s.Stream, s.Shard), orDash(short(s.Owner, 13)), lease, strconv.FormatInt(s.Batch, 10), strconv.FormatInt(s.Sent, 10),
 		})
+	}
+	return rows
+}
+
+func circuitRows(st ops.Status) (rows [][]string) {
+	for _, c := range st.Circuits {
+		state, since, next := "closed", "-", "-"
+		if c.Open {
+			state, since, next = "open", c.Since.UTC().Format(time.RFC3339), age(span(max(c.NextSeconds, 0)))
+		}
+		rows = append(rows, []string{c.Handler, state, strconv.Itoa(c.Failures), since, next, short(c.Reason, 60)})
 	}
 	return rows
 }

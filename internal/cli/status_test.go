@@ -49,6 +49,31 @@ func TestStatus_of_an_idle_bridge_is_ok(t *testing.T) {
 	})
 }
 
+// An open circuit is told, with what it waits for; its messages are not said to be forgotten.
+func TestStatus_names_open_circuits(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		for range 2 {
+			if _, err := w.store.CircuitFailed(t.Context(), "crm", "HTTPError: 503", 2, time.Hour); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if list := w.reasons(t); !has(list, "crm has failed 2 times in a row", "HTTPError: 503") {
+			t.Errorf("reasons: %q", list)
+		}
+		contains(t, w.run(t, "status").stdout, "Circuits\n", "crm", "open", "2", "HTTPError: 503")
+		circuit := w.run(t, "status", "--json").objects(t)[0]["circuits"].([]any)[0].(map[string]any)
+		if left := circuit["next_seconds"].(float64); circuit["handler"] != "crm" || circuit["open"] != true || left < 3000 || left > 3600 {
+			t.Errorf("the circuit is %v", circuit)
+		}
+		if err := w.store.CircuitClosed(t.Context(), "crm"); err != nil {
+			t.Fatal(err)
+		}
+		if list := w.reasons(t); len(list) != 0 {
+			t.Errorf("reasons after it was closed: %q", list)
+		}
+	})
+}
+
 // TestC15_status_names_subject_and_stream checks what an operator sees of the case.
 func TestC15_status_names_subject_and_stream(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {

@@ -127,6 +127,12 @@ func (w *Webhook) check(name string, fault func(key, format string, args ...any)
 	if !(w.Rate >= 0 && w.Rate <= 1e6) {
 		bad("rate", "must be between 0 (no limit) and 1000000")
 	}
+	if w.Breaker.Failures < 0 || w.Breaker.Failures > 1e6 {
+		bad("breaker.failures", "must be between 0 (never) and 1000000")
+	}
+	if w.Breaker.Cooldown <= 0 {
+		bad("breaker.cooldown", "must be more than 0")
+	}
 	if w.Concurrency < 1 || w.Concurrency > 1000 {
 		bad("concurrency", "must be between 1 and 1000")
 	}

@@ -73,9 +73,16 @@ type Webhook struct {
 	Retry        Retry
 	Timeout      Duration // of one attempt, from dialling to the last byte
 	Concurrency  int
-	Rate         float64 // requests a second at most, in each process; 0 is no limit
+	Rate         float64 // requests a second at most, over all processes; 0 is no limit
 	Ordered      bool    // keep the order of messages that share an ordering key
+	Breaker      Breaker // when to stop calling an endpoint that is down
 	AllowPrivate bool    // permit loopback and private addresses
+}
+
+// Breaker says when requests to an endpoint that is down stop, in all processes.
+type Breaker struct {
+	Failures int      // in a row; 0 means never
+	Cooldown Duration // before one request is tried
 }
 
 // Default returns the configuration that nothing was said to.
@@ -92,7 +99,7 @@ func Default() Config {
 }
 
 func defaultWebhook() *Webhook {
-	return &Webhook{Retry: Retry(schema.DefaultRetry), Timeout: Duration(30 * time.Second), Concurrency: 10}
+	return &Webhook{Retry: Retry(schema.DefaultRetry), Timeout: Duration(30 * time.Second), Concurrency: 10, Breaker: Breaker{Cooldown: Duration(handlers.DefaultCooldown)}}
 }
 
 // Endpoint is the webhook as its handler takes it.
@@ -109,6 +116,7 @@ func (w *Webhook) Endpoint() webhook.Config {
 func (w *Webhook) Policy() handlers.Policy {
 	return handlers.Policy{
 		Retry: schema.RetryPolicy(w.Retry), Timeout: time.Duration(w.Timeout), Concurrency: w.Concurrency, Rate: w.Rate, Ordered: w.Ordered,
+		Breaker: handlers.Breaker{Failures: w.Breaker.Failures, Cooldown: time.Duration(w.Breaker.Cooldown)},
 	}
 }
 

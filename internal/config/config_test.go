@@ -39,6 +39,7 @@ webhooks:
     concurrency: 2
     rate: 12.5
     ordered: true
+    breaker: {failures: 7, cooldown: 15s}
     allow_private: true
   audit:
     url: https://audit.example.com/
@@ -60,10 +61,10 @@ func TestParse_reads_every_key(t *testing.T) {
 	crm := c.Webhooks["crm"]
 	got := fmt.Sprintln(c.DataDir, c.Prefix, c.Database.URL.Reveal(), c.Database.MaxConnections, len(c.NATS.URLs), c.NATS.URLs[1].Reveal(),
 		c.NATS.User, c.NATS.Password.Reveal(), c.NATS.CAFile, c.NATS.CertFile, c.NATS.KeyFile, c.Replicas(), c.Forward, c.EventsTTL, c.StopTimeout, c.Metrics.Listen, c.Log,
-		crm.URL.Reveal(), crm.Secrets[0].Reveal(), crm.Retry, crm.Timeout, crm.Concurrency, crm.Rate, crm.Ordered, crm.AllowPrivate,
+		crm.URL.Reveal(), crm.Secrets[0].Reveal(), crm.Retry, crm.Timeout, crm.Concurrency, crm.Rate, crm.Ordered, crm.Breaker, crm.AllowPrivate,
 		c.Webhooks["audit"].Events, c.WebhookNames())
 	want := "/var/lib/millbridge shop postgres://app:SECRET123@db:5432/shop?sslmode=require 20 2 nats://n2:4222 bridge SECRET123 /ca.pem /c.pem /k.pem " +
-		"3 false 3d 45s 127.0.0.1:9464 {debug json} https://crm.example.com/hooks/SECRET123 whsec_SECRET123SECRET123SECRET123SECRE {5 250ms 3 1m0s 0.1} 5s 2 12.5 true true " +
+		"3 false 3d 45s 127.0.0.1:9464 {debug json} https://crm.example.com/hooks/SECRET123 whsec_SECRET123SECRET123SECRET123SECRE {5 250ms 3 1m0s 0.1} 5s 2 12.5 true {7 15s} true " +
 		"[order.placed invoice.>] [audit crm]"
 	if strings.Join(strings.Fields(got), " ") != want {
 		t.Errorf("got  %s\nwant %s", got, want)
@@ -142,6 +143,8 @@ func TestParse_checks_values(t *testing.T) {
 		"webhooks: {crm: {url: http://127.0.0.1/}}":                     "webhooks.crm.url: address 127.0.0.1 is not allowed",
 		"webhooks: {crm: {url: http://h, secrets: [x]}}":                "webhooks.crm.secrets: secret 1: ",
 		"webhooks: {crm: {retry: {factor: 0.5}}}":                       "webhooks.crm.retry.factor: is 0.5, must be at least 1",
+		"webhooks: {crm: {breaker: {failures: -1}}}":                    "webhooks.crm.breaker.failures: must be between",
+		"webhooks: {crm: {breaker: {cooldown: 0s}}}":                    "webhooks.crm.breaker.cooldown: must be more than 0",
 		"webhooks: {crm: {rate: -1}}":                                   "webhooks.crm.rate: must be between",
 		"webhooks: {crm: {concurrency: 0}}":                             "webhooks.crm.concurrency: must be between",
 		"webhooks: {crm: {url: 'http://h', events: ['a b', a.>, a.b]}}": `webhooks.crm.events: event "a b": want an event name`,
@@ -204,7 +207,7 @@ func TestLoad_every_key_from_the_environment(t *testing.T) {
 		"webhooks.<name>.secrets": "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA,whsec_BBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBB", "webhooks.<name>.events": "e.f,g", "webhooks.<name>.retry.max_attempts": "2",
 		"webhooks.<name>.retry.base": "2s", "webhooks.<name>.retry.factor": "4", "webhooks.<name>.retry.max": "1h",
 		"webhooks.<name>.retry.jitter": "0.5", "webhooks.<name>.timeout": "9s", "webhooks.<name>.concurrency": "7", "webhooks.<name>.rate": "2.5",
-		"webhooks.<name>.ordered": "true", "webhooks.<name>.allow_private": "true",
+		"webhooks.<name>.ordered": "true", "webhooks.<name>.breaker.failures": "4", "webhooks.<name>.breaker.cooldown": "3s", "webhooks.<name>.allow_private": "true",
 	}
 	excluded := []string{ // they contradict another key of the list, or read a file
 		"database.url_file", "nats.creds_file", "nats.nkey_file", "nats.token_file", "nats.user", "nats.password", "nats.password_file",

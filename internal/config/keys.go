@@ -62,6 +62,8 @@ func (w *Webhook) settings(prefix string) []setting {
 		{"concurrency", &w.Concurrency},
 		{"rate", &w.Rate},
 		{"ordered", &w.Ordered},
+		{"breaker.failures", &w.Breaker.Failures},
+		{"breaker.cooldown", &w.Breaker.Cooldown},
 		{"allow_private", &w.AllowPrivate},
 	}
 	for i := range list {

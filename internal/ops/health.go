@@ -55,6 +55,14 @@ func (s *Service) judge(st *Status, now time.Time) {
 			}
 		}
 	}
+	open := map[string]bool{}
+	for _, c := range st.Circuits {
+		if c.Open {
+			open[c.Handler] = true
+			reason("%s has failed %d times in a row, and its messages wait since %s until a try succeeds: %s",
+				c.Handler, c.Failures, c.Since.UTC().Format(time.RFC3339), c.Reason)
+		}
+	}
 	for _, c := range st.Consumers {
 		if c.fault != "" {
 			reason("consumer %s of stream %s: %s", c.Name, c.Stream, c.fault)
@@ -62,6 +70,9 @@ func (s *Service) judge(st *Status, now time.Time) {
 		left, patience := c.Waiting, quiet
 		if c.InFlight > 0 {
 			left, patience = left+uint64(c.InFlight), busy
+		}
+		if slices.ContainsFunc(c.Handlers, func(h string) bool { return open[h] }) {
+			continue // all that it may have in hand waits; that has been said
 		}
 		if left > 0 && !c.Pulling && now.Sub(c.LastActive) > patience {
 			reason("not consuming: nobody has asked for messages of %s since %s, waiting: %d", c.Name, c.LastActive.UTC().Format(time.RFC3339), left)
@@ -78,7 +89,7 @@ func (s *Service) judge(st *Status, now time.Time) {
 	st.Reasons, st.Notes = orEmpty(st.Reasons), orEmpty(st.Notes)
 	st.Backlogs, st.Shards = orEmpty(st.Backlogs), orEmpty(st.Shards)
 	st.Stops = orEmpty(st.Stops)
-	st.Streams, st.Consumers = orEmpty(st.Streams), orEmpty(st.Consumers)
+	st.Streams, st.Consumers, st.Circuits = orEmpty(st.Streams), orEmpty(st.Consumers), orEmpty(st.Circuits)
 }
 
 func (s *Service) judgeStream(st *Status, stream Stream, waiting map[schema.Stream]int64, reason func(string, ...any)) {

@@ -78,14 +78,19 @@ func (m *Metrics) verify(ctx context.Context) (tired bool) {
 	return true
 }
 
-// ServeHTTP answers a scrape with what the last verification found.
-func (m *Metrics) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+// ServeHTTP answers a scrape with what the last verification found, and with the circuits as they are now.
+func (m *Metrics) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	m.mu.Lock()
 	last, failed, broken := m.last, m.failed, m.broken
 	m.mu.Unlock()
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 	e := exposition{}
 	e.write(last, failed, broken)
+	ctx, cancel := context.WithTimeout(r.Context(), m.s.cfg.PartTimeout)
+	defer cancel()
+	if circuits, err := m.s.circuits(ctx); err == nil { // unknown is not 0
+		e.circuits(circuits)
+	}
 	io.WriteString(w, e.String()) //nolint:errcheck // the scraper has gone
 }
 
@@ -134,6 +139,13 @@ func (e *exposition) write(v *Verification, failed int64, broken bool) {
 	}
 	e.metric("millbridge_dead_letters", "gauge", "Dead letters that wait for an operator.")
 	e.value("millbridge_dead_letters", float64(v.Dead.Letters))
+}
+
+func (e *exposition) circuits(list []Circuit) {
+	e.metric("millbridge_circuit_open", "gauge", "1 if the handler's messages wait because it has failed too often in a row; no sample for one that is well.")
+	for _, c := range list {
+		e.value("millbridge_circuit_open", map[bool]float64{true: 1}[c.Open], "handler", c.Handler)
+	}
 }
 
 func (e *exposition) metric(name, kind, help string) {

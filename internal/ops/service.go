@@ -26,6 +26,7 @@ type Store interface {
 	ListParked(ctx context.Context, filter schema.RowFilter) ([]schema.ParkedRow, error)
 	ReleaseParked(ctx context.Context, id string) (int, error)
 	DropParked(ctx context.Context, id string) error
+	Circuits(ctx context.Context) ([]schema.Circuit, error)
 	InboxByMessage(ctx context.Context, messageID string) ([]schema.InboxRecord, error)
 	InboxCounts(ctx context.Context) (map[string]map[schema.InboxState]int64, error)
 	verifyStore

@@ -25,6 +25,7 @@ type Status struct {
 	Stops     []Stop     `json:"stops"`
 	Streams   []Stream   `json:"streams"`
 	Consumers []Consumer `json:"consumers"`
+	Circuits  []Circuit  `json:"circuits"`
 	// Unserved are the targets that have messages but no consumer.
 	Unserved []Unserved `json:"unserved"`
 	Dead     Dead       `json:"dead"`
@@ -70,6 +71,16 @@ type Shard struct {
 	CursorSeq    uint64        `json:"cursor_seq"`
 }
 
+// Circuit is the breaker of a handler that has failed since it last succeeded.
+type Circuit struct {
+	Handler     string    `json:"handler"`
+	Open        bool      `json:"open"` // its messages wait
+	Failures    int       `json:"failures"`
+	Since       time.Time `json:"since,omitzero"`
+	NextSeconds float64   `json:"next_seconds"` // open: until one message is tried; 0 or less: it is due
+	Reason      string    `json:"reason"`
+}
+
 // Stop is a shard that does not go on until a person has decided.
 type Stop struct {
 	Stream schema.Stream  `json:"stream"`
@@ -100,6 +111,7 @@ func (s *Service) Status(ctx context.Context) Status {
 	}
 	part("database", func(ctx context.Context) error { return s.database(ctx, &st.Database) })
 	part("backlogs", func(ctx context.Context) (err error) { st.Backlogs, err = s.backlogs(ctx); return err })
+	part("circuits", func(ctx context.Context) (err error) { st.Circuits, err = s.circuits(ctx); return err })
 	part("shards", func(ctx context.Context) (err error) { st.Shards, err = s.shards(ctx); return err })
 	down := s.natsUp()
 	if down == nil {
@@ -148,6 +160,18 @@ func (s *Service) backlogs(ctx context.Context) ([]Backlog, error) {
 	out := make([]Backlog, 0, len(list))
 	for _, b := range list {
 		out = append(out, Backlog{b.Where, b.Stream, b.Group, b.Rows, seconds(b.Oldest)})
+	}
+	return out, nil
+}
+
+func (s *Service) circuits(ctx context.Context) ([]Circuit, error) {
+	list, err := s.store.Circuits(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Circuit, 0, len(list))
+	for _, c := range list {
+		out = append(out, Circuit{c.Handler, c.Open, c.Failures, c.Since, seconds(c.Left), c.Reason})
 	}
 	return out, nil
 }
