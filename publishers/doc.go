@@ -26,6 +26,12 @@
 // Messages with an ordering key hold a lock on that key until their transaction ends. Publish several of them in one
 // call: locks taken by one call cannot deadlock with those of another, locks taken one by one can.
 //
+// # Durability
+//
+// A job type says which is the weakest path that it may take. [Require] refuses to start a program whose path gives less,
+// and names the weak wire; [RequireDurable] refuses the in-process queue whatever the job types say. Code that publishes
+// through the interface [Publisher] works with that queue and with an outbox.
+//
 // # Watermill
 //
 // [Outbox.Publisher] is a Watermill message.Publisher for one transaction, so cqrs.EventBus and cqrs.CommandBus work

@@ -80,11 +80,7 @@ func tooWeak(gives schema.Durability, weakest string, err error) error {
 
 // Durability returns what messages survive on their way through the database, and what keeps it from giving more.
 func (o *Outbox[Tx]) Durability(ctx context.Context) (schema.Durability, string, error) {
-	store, ok := any(o.store).(Path)
-	if !ok {
-		return schema.AnyDurability, "", schema.WithKind(schema.Permanent, errors.New("durability of the outbox: the store cannot tell"))
-	}
-	d, weakest, err := store.Durability(ctx)
+	d, weakest, err := o.store.Durability(ctx)
 	if err != nil {
 		return d, weakest, fmt.Errorf("durability of the outbox: %w", err)
 	}

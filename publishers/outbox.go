@@ -23,6 +23,8 @@ type Store[Tx any] interface {
 	Unit(ctx context.Context, fn func(schema.Unit) error) error
 	// MaxPayload returns the payload limit and remembers it for SchemaAdapter.
 	MaxPayload(ctx context.Context, tx Tx) (int, error)
+	// Durability returns what this database keeps of what it confirms, and what keeps it from giving more.
+	Durability(ctx context.Context) (level schema.Durability, weak string, err error)
 	// SchemaAdapter turns Watermill messages into statements.
 	SchemaAdapter() wmsql.SchemaAdapter
 	// Exec runs such a statement in tx.

@@ -108,11 +108,13 @@ func TestErrors_decide_what_happens(t *testing.T) {
 	}{
 		"permanent": {
 			func(context.Context) error { return handlers.Permanent(errDown) },
-			inprocess.Tally{Dead: 1}, 0, "the other side is down",
+			inprocess.Tally{Dead: 1},
+			0, "the other side is down",
 		},
 		"cancel": {
 			func(context.Context) error { return handlers.Cancel(errDown) },
-			inprocess.Tally{Cancelled: 1}, 0, "",
+			inprocess.Tally{Cancelled: 1},
+			0, "",
 		},
 		"snooze": {
 			func(ctx context.Context) error {
@@ -121,27 +123,33 @@ func TestErrors_decide_what_happens(t *testing.T) {
 				}
 				return handlers.Snooze(errDown, time.Hour)
 			},
-			inprocess.Tally{Snoozed: 3, Handled: 1}, 3 * time.Hour, "",
+			inprocess.Tally{Snoozed: 3, Handled: 1},
+			3 * time.Hour, "",
 		},
 		"retry after": {
 			func(context.Context) error { return handlers.RetryAfter(errDown, time.Minute) },
-			inprocess.Tally{Retried: 1, Dead: 1}, time.Minute, "the other side is down",
+			inprocess.Tally{Retried: 1, Dead: 1},
+			time.Minute, "the other side is down",
 		},
 		"panic": {
 			func(context.Context) error { panic("oops") },
-			inprocess.Tally{Retried: 1, Dead: 1}, time.Second, "panic: oops",
+			inprocess.Tally{Retried: 1, Dead: 1},
+			time.Second, "panic: oops",
 		},
 		"ended goroutine": {
 			func(context.Context) error { runtime.Goexit(); return nil },
-			inprocess.Tally{Retried: 1, Dead: 1}, time.Second, "the handler has ended its goroutine",
+			inprocess.Tally{Retried: 1, Dead: 1},
+			time.Second, "the handler has ended its goroutine",
 		},
 		"time is up": {
 			func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
-			inprocess.Tally{Retried: 1, Dead: 1}, time.Second, "no result within 20ms",
+			inprocess.Tally{Retried: 1, Dead: 1},
+			time.Second, "no result within 20ms",
 		},
 		"a shutdown that is none": {
 			func(context.Context) error { return schema.WithKind(schema.Shutdown, errDown) },
-			inprocess.Tally{Retried: 1, Dead: 1}, time.Second, "the other side is down",
+			inprocess.Tally{Retried: 1, Dead: 1},
+			time.Second, "the other side is down",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
