@@ -73,7 +73,7 @@
 //
 // # Policies
 //
-// The zero [Policy] makes 12 attempts within about an hour and a half, 30 seconds each, 10 at the same time in each
+// The zero [Policy] makes 12 attempts within about half an hour, 30 seconds each, 10 at the same time in each
 // process. A target can have its own retries, time, concurrency, a rate over all processes, a [Breaker] that stops
 // calling what is down, and Ordered, which keeps messages with one ordering key in order through retries. A job type can
 // have its own retries and time, which count before the target's, and the weakest path that it may take

@@ -56,7 +56,10 @@ func TestDocs_configuration_lists_every_key_with_its_default(t *testing.T) {
 	}
 }
 
-var linkPattern = regexp.MustCompile(`\]\(([^)#\s]+)(#[^)]*)?\)`)
+var (
+	linkPattern = regexp.MustCompile(`\]\(([^)#\s]+)(#[^)]*)?\)`)
+	codePattern = regexp.MustCompile("(?s)```.*?```|`[^`\n]*`")
+)
 
 func TestDocs_links_lead_somewhere(t *testing.T) {
 	t.Parallel()
@@ -69,7 +72,7 @@ func TestDocs_links_lead_somewhere(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		for _, m := range linkPattern.FindAllStringSubmatch(string(text), -1) {
+		for _, m := range linkPattern.FindAllStringSubmatch(codePattern.ReplaceAllString(string(text), ""), -1) {
 			if strings.Contains(m[1], "://") {
 				continue
 			}
