@@ -17,6 +17,9 @@
 // request ([Client]'s timeout), and with [Read] the body (1 MiB). Redirects are not followed: they are answers like any
 // other, because a request that has an effect must not have it somewhere else.
 //
+// One more thing that Go's transport does: a request whose kept connection turns out to be closed is sent again by
+// itself, if it is a GET, or has an Idempotency-Key. Send the key, and it does no harm.
+//
 // # Secrets
 //
 // Errors of an [http.Client] name the whole URL, and they end up in logs and dead letters: keep tokens in headers.
