@@ -296,3 +296,75 @@ func TestOrder_of_an_existing_consumer(t *testing.T) {
 		}
 	}
 }
+
+// out takes n messages as another process would.
+func (b *bundle) out(t *testing.T, n int) []jetstream.Msg {
+	t.Helper()
+	cons, err := b.js.CreateConsumer(t.Context(), "ORDERS", jetstream.ConsumerConfig{
+		Durable: durable, FilterSubject: topic, AckPolicy: jetstream.AckExplicitPolicy, AckWait: time.Minute, MaxDeliver: -1, MaxAckPending: 256,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	batch, err := cons.Fetch(n, jetstream.FetchMaxWait(patience))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var msgs []jetstream.Msg
+	for m := range batch.Messages() {
+		msgs = append(msgs, m)
+	}
+	if len(msgs) != n {
+		t.Fatalf("got %d messages, want %d", len(msgs), n)
+	}
+	return msgs
+}
+
+func minute(c *subscribers.Config) { c.AckWait = time.Minute }
+
+// What another process settles does not come again, and is not waited for.
+func TestOrder_what_others_settle_is_not_waited_for(t *testing.T) {
+	b := setup(t)
+	b.publishKeyed(t, "a1", "a2", "a3")
+	theirs := b.out(t, 2)
+	sub := b.subscriber(t, byKey(new(testkit.Leases)), minute)
+	msgs := subscribe(t, sub)
+	testkit.Eventually(t, patience, unhealthy(sub, "waiting for 2 messages"))
+	if err := errors.Join(theirs[1].Nak(), theirs[0].DoubleAck(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	if m := next(t, msgs); m.UUID != "a2" {
+		t.Errorf("got %q, want a2", m.UUID)
+	}
+}
+
+// As many messages in hand as the server counts need not be the same: one that another process has settled after all
+// hides one that is still out.
+func TestOrder_a_count_that_is_right_is_not_enough(t *testing.T) {
+	b := setup(t)
+	b.publishKeyed(t, "a1", "a2")
+	theirs := b.out(t, 2)
+	sub := b.subscriber(t, byKey(new(testkit.Leases)), minute)
+	msgs := subscribe(t, sub)
+	testkit.Eventually(t, patience, unhealthy(sub, "waiting for 2 messages"))
+	if err := theirs[1].Nak(); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, patience, func() error {
+		if st := sub.Standing(); st.Held != 1 {
+			return fmt.Errorf("standing is %+v", st)
+		}
+		return nil
+	})
+	if err := theirs[1].DoubleAck(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, patience, unhealthy(sub, "waiting for 1 messages"))
+	none(t, msgs, 500*time.Millisecond)
+	if err := theirs[0].Nak(); err != nil {
+		t.Fatal(err)
+	}
+	if m := next(t, msgs); m.UUID != "a1" {
+		t.Errorf("got %q, want a1", m.UUID)
+	}
+}
