@@ -1,7 +1,9 @@
 package schematest
 
 import (
+	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -93,137 +95,192 @@ func (m *model) leaveDead(from int, state schema.InboxState, replay int) bool {
 	return true
 }
 
-// testInboxModel compares the store with the model over random histories of one key.
-func testInboxModel[Tx any](t *testing.T, open Opener[Tx]) {
-	s := start(t, open)
-	histories := 0
+// A history is what has happened to one key in one run of the model.
+type history struct {
+	*rapid.T
+	m    *model
+	key  schema.InboxKey
+	n    int
+	runs []schema.Run
+}
+
+func (h *history) newRun() schema.Run {
+	n := rapid.IntRange(0, 3).Draw(h.T, "message")
+	run := schema.Run{
+		Key: h.key, Owner: fmt.Sprintf("%d/%d", h.n, len(h.runs)), MessageID: fmt.Sprint("m", n/2),
+		BodyHash: [32]byte{1}, Lease: time.Duration(rapid.IntRange(1, 3).Draw(h.T, "lease")) * time.Hour,
+		Replay: max(0, h.m.Replay+rapid.SampledFrom([]int{0, 0, 0, 0, -1, 1}).Draw(h.T, "replay")),
+	}
+	if n == 3 {
+		run.MessageID, run.BodyHash = "m3", [32]byte{2}
+	}
+	h.runs = append(h.runs, run)
+	return run
+}
+
+func (h *history) oldRun() schema.Run {
+	if len(h.runs) == 0 {
+		return h.newRun()
+	}
+	return h.runs[rapid.IntRange(max(0, len(h.runs)-3), len(h.runs)-1).Draw(h.T, "run")]
+}
+
+func (h *history) check(err error) {
+	h.Helper()
+	if err != nil {
+		h.Fatal(err)
+	}
+}
+
+// RunInboxModel compares an inbox with the model over random histories of one key. It is the part of the suite's model
+// that is about runs under a lease.
+func RunInboxModel(t *testing.T, open func(t *testing.T) InboxHarness) {
+	t.Parallel()
+	modelInbox(t, open(t), func(*history) map[string]func(*rapid.T) { return nil })
+}
+
+// modelInbox does so with more that can happen.
+func modelInbox(t *testing.T, in InboxHarness, more func(h *history) map[string]func(*rapid.T)) {
+	ctx, histories := t.Context(), 0
 	rapid.Check(t, func(rt *rapid.T) {
 		histories++
-		m := &model{now: time.Minute}
-		key := schema.InboxKey{Handler: "h", Key: fmt.Sprint(histories)}
-		var runs []schema.Run
-		newRun := func() schema.Run {
-			n := rapid.IntRange(0, 3).Draw(rt, "message")
-			run := schema.Run{
-				Key: key, Owner: fmt.Sprintf("%d/%d", histories, len(runs)), MessageID: fmt.Sprint("m", n/2),
-				BodyHash: [32]byte{1}, Lease: time.Duration(rapid.IntRange(1, 3).Draw(rt, "lease")) * time.Hour,
-				Replay: max(0, m.Replay+rapid.SampledFrom([]int{0, 0, 0, 0, -1, 1}).Draw(rt, "replay")),
+		h := &history{T: rt, m: &model{now: time.Minute}, key: schema.InboxKey{Handler: "h", Key: fmt.Sprint(histories)}, n: histories}
+		actions := modelActions(ctx, in, h)
+		maps.Copy(actions, more(h))
+		rt.Repeat(actions)
+	})
+}
+
+// modelActions are what can happen to any inbox.
+func modelActions(ctx context.Context, in InboxHarness, h *history) map[string]func(*rapid.T) {
+	m := h.m
+	return map[string]func(*rapid.T){
+		"claim": func(rt *rapid.T) {
+			run := h.newRun()
+			want := m.claim(run)
+			res, err := in.Inbox.Claim(ctx, run)
+			h.check(err)
+			if res.Claim != want {
+				rt.Fatalf("claim %v on %+v, want %v", res.Claim, res.Record, want)
 			}
-			if n == 3 {
-				run.MessageID, run.BodyHash = "m3", [32]byte{2}
+			if (res.Wait > 0) != (want == schema.ClaimBusy) {
+				rt.Fatalf("claim %v with wait %v", want, res.Wait)
 			}
-			runs = append(runs, run)
-			return run
-		}
-		oldRun := func() schema.Run {
-			if len(runs) == 0 {
-				return newRun()
+			if want == schema.ClaimRun {
+				m.take(run)
+				m.State, m.LeaseOwner, m.leaseUntil = schema.InboxRunning, run.Owner, m.now+run.Lease
 			}
-			return runs[rapid.IntRange(max(0, len(runs)-3), len(runs)-1).Draw(rt, "run")]
-		}
-		check := func(err error) {
-			rt.Helper()
-			if err != nil {
-				rt.Fatal(err)
+		},
+		"done": func(rt *rapid.T) {
+			run := h.oldRun()
+			ok := m.exists && m.running() && m.LeaseOwner == run.Owner && m.Replay == run.Replay
+			if err := in.Inbox.Done(ctx, run); (err == nil) != ok {
+				rt.Fatalf("done %+v: %v, want %v", run, err, ok)
 			}
-		}
+			if ok {
+				m.State, m.LeaseOwner, m.leaseUntil, m.nextTry = schema.InboxDone, "", 0, 0
+			}
+		},
+		"fail": func(rt *rapid.T) {
+			run := h.oldRun()
+			f := schema.Failure{
+				Reason: rapid.SampledFrom([]string{"a", "b"}).Draw(rt, "reason"), Attempted: rapid.Bool().Draw(rt, "attempted"),
+				Deliveries: uint64(rapid.IntRange(1, 3).Draw(rt, "deliveries")), RetryIn: time.Duration(rapid.IntRange(1, 3).Draw(rt, "retry")) * time.Hour,
+			}
+			switch rapid.IntRange(0, 5).Draw(rt, "verdict") {
+			case 0, 1:
+				f.Dead, f.Cause = true, schema.CausePermanent
+			case 2:
+				f.Cancelled = true
+			}
+			ok := m.fail(run, f)
+			if rec, err := in.Inbox.Fail(ctx, run, f); (err == nil) != ok {
+				rt.Fatalf("fail %+v: %+v, %v, want %v", run, rec, err, ok)
+			}
+		},
+		"free": func(rt *rapid.T) {
+			run := h.oldRun()
+			h.check(in.Inbox.Free(ctx, run))
+			if m.exists && m.running() && m.LeaseOwner == run.Owner {
+				m.LeaseOwner, m.leaseUntil = "", 0
+			}
+		},
+		"extend": func(rt *rapid.T) {
+			run := h.oldRun()
+			ok := m.exists && m.running() && m.LeaseOwner == run.Owner
+			held, err := in.Inbox.Extend(ctx, []string{run.Owner, "nobody"}, run.Lease)
+			h.check(err)
+			if slices.Contains(held, run.Owner) != ok || len(held) > 1 {
+				rt.Fatalf("extended %v, want it to have %s: %v", held, run.Owner, ok)
+			}
+			if ok {
+				m.leaseUntil = m.now + run.Lease
+			}
+		},
+		"time passes": func(*rapid.T) {
+			h.check(in.Age(ctx, clockStep))
+			m.now += clockStep
+		},
+		"": func(rt *rapid.T) { // after each step
+			rec, ok, err := in.Inbox.LookupInbox(ctx, h.key)
+			h.check(err)
+			if ok != m.exists {
+				rt.Fatalf("a record: %v, want %v", ok, m.exists)
+			}
+			if !ok {
+				return
+			}
+			want := m.InboxRecord
+			want.Key, want.UpdatedAt, want.NextTry = h.key, rec.UpdatedAt, rec.NextTry
+			if m.leaseUntil <= m.now {
+				want.LeaseOwner = ""
+			}
+			if rec != want || rec.NextTry.IsZero() != (m.nextTry == 0) {
+				rt.Fatalf("record\n%+v, want\n%+v with the next try at %v", rec, want, m.nextTry)
+			}
+		},
+	}
+}
+
+// testInboxModel compares the store with the model, what is done in transactions included.
+func testInboxModel[Tx any](t *testing.T, open Opener[Tx]) {
+	s := start(t, open)
+	modelInbox(t, InboxHarness{Inbox: s.Store, Age: s.Age}, func(h *history) map[string]func(*rapid.T) {
 		// inTx runs f in a transaction, keeps the model's change only if it commits.
 		inTx := func(f func(tx Tx) error) {
-			before := *m
-			end := rapid.SampledFrom([]error{nil, nil, errRollback}).Draw(rt, "end")
+			before := *h.m
+			end := rapid.SampledFrom([]error{nil, nil, errRollback}).Draw(h.T, "end")
 			err := s.Store.InTx(s.ctx, func(tx Tx) error {
-				check(f(tx))
+				h.check(f(tx))
 				return end
 			})
 			if end == nil {
-				check(err)
+				h.check(err)
 			} else {
-				*m = before
+				*h.m = before
 			}
 		}
-		rt.Repeat(map[string]func(*rapid.T){
-			"claim": func(rt *rapid.T) {
-				run := newRun()
-				want := m.claim(run)
-				res, err := s.Store.Claim(s.ctx, run)
-				check(err)
-				if res.Claim != want {
-					rt.Fatalf("claim %v on %+v, want %v", res.Claim, res.Record, want)
-				}
-				if (res.Wait > 0) != (want == schema.ClaimBusy) {
-					rt.Fatalf("claim %v with wait %v", want, res.Wait)
-				}
-				if want == schema.ClaimRun {
-					m.take(run)
-					m.State, m.LeaseOwner, m.leaseUntil = schema.InboxRunning, run.Owner, m.now+run.Lease
-				}
-			},
+		return map[string]func(*rapid.T){
 			"claim in transaction": func(rt *rapid.T) {
-				run := newRun()
-				want := m.claim(run)
+				run := h.newRun()
+				want := h.m.claim(run)
 				inTx(func(tx Tx) error {
 					res, err := s.Store.ClaimTx(s.ctx, tx, run)
 					if err == nil && res.Claim != want {
 						rt.Fatalf("claim %v on %+v, want %v", res.Claim, res.Record, want)
 					}
 					if want == schema.ClaimRun {
-						m.take(run)
-						m.State = schema.InboxDone
+						h.m.take(run)
+						h.m.State = schema.InboxDone
 					}
 					return err
 				})
 			},
-			"done": func(rt *rapid.T) {
-				run := oldRun()
-				ok := m.exists && m.running() && m.LeaseOwner == run.Owner && m.Replay == run.Replay
-				if err := s.Store.Done(s.ctx, run); (err == nil) != ok {
-					rt.Fatalf("done %+v: %v, want %v", run, err, ok)
-				}
-				if ok {
-					m.State, m.LeaseOwner, m.leaseUntil, m.nextTry = schema.InboxDone, "", 0, 0
-				}
-			},
-			"fail": func(rt *rapid.T) {
-				run := oldRun()
-				f := schema.Failure{
-					Reason: rapid.SampledFrom([]string{"a", "b"}).Draw(rt, "reason"), Attempted: rapid.Bool().Draw(rt, "attempted"),
-					Deliveries: uint64(rapid.IntRange(1, 3).Draw(rt, "deliveries")), RetryIn: time.Duration(rapid.IntRange(1, 3).Draw(rt, "retry")) * time.Hour,
-				}
-				switch rapid.IntRange(0, 5).Draw(rt, "verdict") {
-				case 0, 1:
-					f.Dead, f.Cause = true, schema.CausePermanent
-				case 2:
-					f.Cancelled = true
-				}
-				ok := m.fail(run, f)
-				if rec, err := s.Store.Fail(s.ctx, run, f); (err == nil) != ok {
-					rt.Fatalf("fail %+v: %+v, %v, want %v", run, rec, err, ok)
-				}
-			},
-			"free": func(rt *rapid.T) {
-				run := oldRun()
-				check(s.Store.Free(s.ctx, run))
-				if m.exists && m.running() && m.LeaseOwner == run.Owner {
-					m.LeaseOwner, m.leaseUntil = "", 0
-				}
-			},
-			"extend": func(rt *rapid.T) {
-				run := oldRun()
-				ok := m.exists && m.running() && m.LeaseOwner == run.Owner
-				held, err := s.Store.Extend(s.ctx, []string{run.Owner, "nobody"}, run.Lease)
-				check(err)
-				if slices.Contains(held, run.Owner) != ok || len(held) > 1 {
-					rt.Fatalf("extended %v, want it to have %s: %v", held, run.Owner, ok)
-				}
-				if ok {
-					m.leaseUntil = m.now + run.Lease
-				}
-			},
 			"reset": func(rt *rapid.T) {
-				from := max(0, m.Replay+rapid.SampledFrom([]int{0, 0, 0, -1, 1}).Draw(rt, "from"))
+				from := max(0, h.m.Replay+rapid.SampledFrom([]int{0, 0, 0, -1, 1}).Draw(rt, "from"))
 				inTx(func(tx Tx) error {
-					want := m.leaveDead(from, schema.InboxRunning, from+1)
-					ok, err := s.Store.ResetForReplay(s.ctx, tx, key, from)
+					want := h.m.leaveDead(from, schema.InboxRunning, from+1)
+					ok, err := s.Store.ResetForReplay(s.ctx, tx, h.key, from)
 					if err == nil && ok != want {
 						rt.Fatalf("reset from %d: %v, want %v", from, ok, want)
 					}
@@ -231,53 +288,31 @@ func testInboxModel[Tx any](t *testing.T, open Opener[Tx]) {
 				})
 			},
 			"drop": func(rt *rapid.T) {
-				from := max(0, m.Replay+rapid.SampledFrom([]int{0, 0, 0, -1, 1}).Draw(rt, "from"))
+				from := max(0, h.m.Replay+rapid.SampledFrom([]int{0, 0, 0, -1, 1}).Draw(rt, "from"))
 				inTx(func(tx Tx) error {
-					want := m.leaveDead(from, schema.InboxDropped, from)
-					ok, err := s.Store.Drop(s.ctx, tx, key, from)
+					want := h.m.leaveDead(from, schema.InboxDropped, from)
+					ok, err := s.Store.Drop(s.ctx, tx, h.key, from)
 					if err == nil && ok != want {
 						rt.Fatalf("drop at %d: %v, want %v", from, ok, want)
 					}
 					return err
 				})
 			},
-			"time passes": func(*rapid.T) {
-				check(s.Age(s.ctx, clockStep))
-				m.now += clockStep
-			},
 			"a month passes": func(rt *rapid.T) {
 				if rapid.IntRange(0, 3).Draw(rt, "month") > 0 {
 					return // rarely: it forgets what came before
 				}
-				check(s.Age(s.ctx, month))
-				m.now += month
+				h.check(s.Age(s.ctx, month))
+				h.m.now += month
 				for more := true; more; {
 					res, err := s.Store.Tend(s.ctx, 1000)
-					check(err)
+					h.check(err)
 					more = res.More
 				}
-				if m.State != schema.InboxDead { // whose letter may still be replayed
-					*m = model{now: m.now}
+				if h.m.State != schema.InboxDead { // whose letter may still be replayed
+					*h.m = model{now: h.m.now}
 				}
 			},
-			"": func(rt *rapid.T) { // after each step
-				rec, ok, err := s.Store.LookupInbox(s.ctx, key)
-				check(err)
-				if ok != m.exists {
-					rt.Fatalf("a record: %v, want %v", ok, m.exists)
-				}
-				if !ok {
-					return
-				}
-				want := m.InboxRecord
-				want.Key, want.UpdatedAt, want.NextTry = key, rec.UpdatedAt, rec.NextTry
-				if m.leaseUntil <= m.now {
-					want.LeaseOwner = ""
-				}
-				if rec != want || rec.NextTry.IsZero() != (m.nextTry == 0) {
-					rt.Fatalf("record\n%+v, want\n%+v with the next try at %v", rec, want, m.nextTry)
-				}
-			},
-		})
+		}
 	})
 }
