@@ -120,7 +120,11 @@ func testBatches[Tx any](t *testing.T, d *database[Tx]) {
 		return rows
 	}
 	for path, publish := range paths {
-		for _, n := range []int{0, 1, 10, 21_846} {
+		sizes := []int{0, 1, 10}
+		if path == "watermill" || long { // package schematest has as many for the other one
+			sizes = append(sizes, 21_846)
+		}
+		for _, n := range sizes {
 			envs := jobs(n)
 			if n > 0 {
 				envs[n*4/5].Tenant = longest("t") // of 10 the 8th; of many, one in a chunk after a good one
@@ -158,6 +162,9 @@ func testBatches[Tx any](t *testing.T, d *database[Tx]) {
 		}
 	}
 
+	if !long {
+		return
+	}
 	const many = 100_000
 	before := d.backlog(t)
 	d.in(t, true, func(tx Tx) { must[[]schema.Receipt](t)(d.outbox.Publish(t.Context(), tx, jobs(many)...)) })

@@ -1,0 +1,5 @@
+//go:build long
+
+package jetstream
+
+const long = true

@@ -1,0 +1,5 @@
+//go:build long
+
+package publishers_test
+
+const long = true

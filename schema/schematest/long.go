@@ -1,0 +1,5 @@
+//go:build long
+
+package schematest
+
+const long = true
