@@ -112,6 +112,9 @@ func TestC31_old_snapshot(t *testing.T) {
 		}
 		worlds := []*world{w, fresh(t)}
 		flow, waiting := number(20_000, 90_000), number(20, 10_000)
+		if w.pg == nil && !long {
+			flow = 2_000 // a file keeps no deleted rows in its tables
+		}
 		w.oldSnapshot(t)
 		history(t, w, number(20_000, 5_000_000))
 		used := make([]*readers, len(worlds))

@@ -40,7 +40,7 @@ func TestC10_largest_foreign_message(t *testing.T) {
 		if _, err := js.PublishMsg(t.Context(), msg); err != nil {
 			t.Fatal(err)
 		}
-		testkit.Eventually(t, 20*time.Second, func() error {
+		testkit.Eventually(t, 2*time.Minute, func() error {
 			if n := len(w.dead(t)); n != 1 {
 				return fmt.Errorf("%d dead letters", n)
 			}

@@ -71,7 +71,7 @@ func TestC02_one_row_of_several(t *testing.T) {
 
 		o := w.operator(t)
 		var items []ops.PoisonItem
-		testkit.Eventually(t, 20*time.Second, func() (err error) {
+		testkit.Eventually(t, 2*time.Minute, func() (err error) {
 			if items, _, err = o.Poison(t.Context(), ops.PoisonQuery{}); err == nil && len(items) != 2 {
 				err = fmt.Errorf("the list has %+v", items)
 			}
@@ -107,7 +107,7 @@ func TestC02_no_transaction_is_open_during_waits(t *testing.T) {
 			ended := make(chan error, 1)
 			go func() { ended <- b.Run(ctx) }()
 			w.publish(t, schema.NewJob(name, "do", nil))
-			testkit.Eventually(t, 20*time.Second, func() error {
+			testkit.Eventually(t, 2*time.Minute, func() error {
 				w.noneIsOpen(t)
 				if n := calls.Load(); n < 2 {
 					return fmt.Errorf("%d attempts", n)
@@ -126,7 +126,7 @@ func TestC02_no_transaction_is_open_during_waits(t *testing.T) {
 				}
 			}
 			w.nats.Restart()
-			testkit.Eventually(t, 30*time.Second, func() error {
+			testkit.Eventually(t, 2*time.Minute, func() error {
 				w.noneIsOpen(t)
 				if n := calls.Load(); n < 6 {
 					return fmt.Errorf("%d attempts", n)

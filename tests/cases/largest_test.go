@@ -56,7 +56,7 @@ func TestC03_largest_message(t *testing.T) {
 		for n := range 3 {
 			w.replay(t, n)
 		}
-		testkit.Eventually(t, 30*time.Second, func() error {
+		testkit.Eventually(t, 2*time.Minute, func() error {
 			if n := len(r.all()); n != 1 {
 				return fmt.Errorf("handled %d times", n)
 			}
@@ -75,7 +75,7 @@ func TestC03_largest_message(t *testing.T) {
 func (w *world) replay(t *testing.T, n int) {
 	t.Helper()
 	var letter deadletters.Letter
-	testkit.Eventually(t, 30*time.Second, func() error {
+	testkit.Eventually(t, 2*time.Minute, func() error {
 		for _, l := range w.dead(t) {
 			if l.Tombstone == "" && l.Replay == n {
 				letter = l
@@ -122,7 +122,7 @@ func TestC35_replay_of_a_foreign_message(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.replay(t, 0)
-		testkit.Eventually(t, 30*time.Second, func() error {
+		testkit.Eventually(t, 2*time.Minute, func() error {
 			if n := len(r.all()); n != 1 {
 				return fmt.Errorf("handled %d times", n)
 			}

@@ -98,7 +98,7 @@ func TestC28_cancelled_queries(t *testing.T) {
 		published := int64(0)
 		publish := func() {
 			t.Helper()
-			testkit.Eventually(t, 20*time.Second, func() error { // thrown out, it tries again
+			testkit.Eventually(t, 2*time.Minute, func() error { // thrown out, it tries again
 				return w.inTx(func(u unit) error {
 					_, err := u.publish(schema.NewJob("lease", "do", nil), schema.NewJob("tx", "do", nil))
 					return err
@@ -109,7 +109,7 @@ func TestC28_cancelled_queries(t *testing.T) {
 		wantHandled := func(limit time.Duration, when string) {
 			t.Helper()
 			began := time.Now()
-			testkit.Eventually(t, 30*time.Second, func() error {
+			testkit.Eventually(t, 2*time.Minute, func() error {
 				if n := handled.Load(); n < published {
 					return fmt.Errorf("%s: %d handled, want %d", when, n, published)
 				}
@@ -231,7 +231,7 @@ func TestC28_smallest_pool(t *testing.T) {
 		for range 50 {
 			w.publish(t, schema.NewJob("a", "do", nil), schema.NewJob("b", "do", nil))
 		}
-		testkit.Eventually(t, 30*time.Second, func() error {
+		testkit.Eventually(t, 2*time.Minute, func() error {
 			if n := handled.Load(); n < 100 {
 				return fmt.Errorf("%d handled", n)
 			}

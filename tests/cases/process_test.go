@@ -113,7 +113,7 @@ func (p *process) output() string {
 // says waits until p has printed each of the texts.
 func (p *process) says(t *testing.T, texts ...string) {
 	t.Helper()
-	testkit.Eventually(t, 30*time.Second, func() error {
+	testkit.Eventually(t, 2*time.Minute, func() error {
 		for _, text := range texts {
 			if out := p.output(); !strings.Contains(out, text) {
 				return fmt.Errorf("it does not say %q:\n%s", text, out)

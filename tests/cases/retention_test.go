@@ -184,7 +184,7 @@ func TestC30_retention_while_the_broker_is_down(t *testing.T) {
 		arrives(t, r, 20*time.Second, sent...)
 		w.settled(t, "a")
 		w.settled(t, "bad")
-		testkit.Eventually(t, 20*time.Second, func() error {
+		testkit.Eventually(t, 2*time.Minute, func() error {
 			parked, err := w.parked()
 			if err == nil && (len(parked) != 3 || len(w.dead(t)) != 3) {
 				err = fmt.Errorf("%d parked, %d dead letters", len(parked), len(w.dead(t)))
@@ -308,7 +308,7 @@ func TestC30_long_history(t *testing.T) {
 		if _, dead := w.inbox(t); dead != 3 {
 			t.Errorf("%d dead records, want 3", dead)
 		}
-		testkit.Eventually(t, 30*time.Second, func() error {
+		testkit.Eventually(t, 2*time.Minute, func() error {
 			if got := len(r.all()); got != len(before)+len(during) {
 				return fmt.Errorf("%d handled, want %d", got, len(before)+len(during))
 			}

@@ -25,7 +25,7 @@ func polls(every time.Duration) func(*router.Config) {
 func arrives(t *testing.T, r *recorder, limit time.Duration, envs ...schema.Envelope) {
 	t.Helper()
 	began := time.Now()
-	testkit.Eventually(t, 20*time.Second, func() error {
+	testkit.Eventually(t, 2*time.Minute, func() error {
 		got := make(map[string]int)
 		for _, id := range r.ids() {
 			got[id]++
@@ -45,7 +45,7 @@ func arrives(t *testing.T, r *recorder, limit time.Duration, envs ...schema.Enve
 // forwarding waits until all shards of b are at work.
 func forwarding(t *testing.T, b *router.Bridge) {
 	t.Helper()
-	testkit.Eventually(t, 20*time.Second, func() error {
+	testkit.Eventually(t, 2*time.Minute, func() error {
 		shards := b.Health(t.Context()).Shards
 		for _, s := range shards {
 			if s.State != jetstream.ShardRunning {
@@ -84,7 +84,7 @@ func TestC29_wake_up_while_the_connection_is_away(t *testing.T) {
 		forwarding(t, b)
 		for range 3 {
 			w.nats.Stop()
-			testkit.Eventually(t, 20*time.Second, func() error {
+			testkit.Eventually(t, 2*time.Minute, func() error {
 				if w.conn.IsConnected() {
 					return errors.New("still connected")
 				}
