@@ -63,13 +63,18 @@ func TestC01_late_commit(t *testing.T) {
 	wantStored(t, b, "MB_JOBS", []schema.Envelope{envs[1], envs[2], envs[0]})
 }
 
-func TestC01_a_thousand_transactions_of_any_length(t *testing.T) {
+// A thousand in the long form; in the short one the readers alone see a thousand.
+func TestC01_many_transactions_of_any_length(t *testing.T) {
 	t.Parallel()
+	transactions := int64(250)
+	if long {
+		transactions = 1000
+	}
 	s, b := openShop(t), openBroker(t)
 	f := newForwarder(t, StoreOf(s.store), b.nc, quick(t))
 	stop := start(t, f)
 	var left atomic.Int64
-	left.Store(1000)
+	left.Store(transactions)
 	var group sync.WaitGroup
 	for range 12 {
 		group.Go(func() {
@@ -211,7 +216,7 @@ func TestC32_paused_forwarder(t *testing.T) {
 	asleep := &sleepy{Store: db, wake: make(chan struct{})}
 	paused := newForwarder(t, asleep, b.Conn(t), cfg)
 	stop := start(t, paused)
-	asleep.sleep.Store(true)
+	asleep.tired.Store(true)
 	envs := jobs(0, 100, schema.WithOrderingKey("one"))
 	db.mustPublish(t, envs[:50]...)
 	wantSent(t, paused, 50) // sent, and asleep before it removes them
@@ -226,6 +231,7 @@ func TestC32_paused_forwarder(t *testing.T) {
 		return err
 	})
 	before := asleep.ledgers(t)
+	asleep.tired.Store(false)
 	asleep.sleep.Store(false)
 	close(asleep.wake)
 	eventually(t, func() error {
@@ -246,15 +252,17 @@ func TestC32_paused_forwarder(t *testing.T) {
 // sleepy is the store of a process that is stopped in its removal.
 type sleepy struct {
 	Store
+	tired   atomic.Bool // it falls asleep at its next removal, and not before: its lease would end
 	sleep   atomic.Bool
 	wake    chan struct{}
 	refused atomic.Int64
 }
 
 func (s *sleepy) Remove(ctx context.Context, p schema.RemoveParams) (schema.RemoveResult, error) {
-	if !s.sleep.Load() {
+	if !s.tired.Load() {
 		return s.Store.Remove(ctx, p)
 	}
+	s.sleep.Store(true)
 	<-s.wake
 	res, err := s.Store.Remove(context.WithoutCancel(ctx), p)
 	if errors.Is(err, schema.ErrLeaseLost) {
@@ -338,8 +346,11 @@ func TestC36_batches_of_any_size(t *testing.T) {
 	databases(t, func(t *testing.T, open func(testing.TB) *database) {
 		db, b := open(t), openBroker(t)
 		f := newForwarder(t, db, b.nc, quick(t))
-		total := 0
-		for _, n := range []int{0, 1, 10, 21_846} {
+		sizes, total := []int{0, 1, 10, 2*schema.MaxBatchRows + 1}, 0
+		if long {
+			sizes = append(sizes, 21_846)
+		}
+		for _, n := range sizes {
 			db.mustPublish(t, jobs(total, n, schema.WithOrderingKey("one"))...)
 			total += n
 			drain(t, f)
