@@ -169,7 +169,7 @@ func (l *line) renew(ctx context.Context, h *hold) {
 		held, _, err := l.ask(ctx)
 		l.mu.Lock()
 		switch {
-		case ctx.Err() != nil:
+		case l.hold != h: // it has ended meanwhile
 		case held:
 			h.until = asked.Add(l.order.TTL)
 			l.dispatch()

@@ -356,7 +356,7 @@ func TestOrder_a_count_that_is_right_is_not_enough(t *testing.T) {
 		}
 		return nil
 	})
-	if err := theirs[1].DoubleAck(t.Context()); err != nil {
+	if _, err := b.js.Conn().Request(theirs[1].Reply(), []byte("+ACK"), patience); err != nil {
 		t.Fatal(err)
 	}
 	testkit.Eventually(t, patience, unhealthy(sub, "waiting for 1 messages"))
