@@ -24,8 +24,9 @@ var mayImport = map[string][]string{
 	"subscribers":          {"schema", "internal/killpoint", "internal/natswords"},
 	"router": {
 		"schema", "handlers", "subscribers", "publishers", "publishers/jetstream", "internal/deadletters", "internal/killpoint",
-		"internal/natswords",
+		"internal/natswords", "router/kvinbox",
 	},
+	"router/kvinbox":   {"schema"},
 	"router/embedded":  {"schema", "schema/sqlite", "router", "internal/embedded"},
 	"router/inprocess": {"schema", "handlers"},
 }
