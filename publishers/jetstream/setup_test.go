@@ -35,13 +35,23 @@ type database struct {
 	prefix  string                                // of table names
 }
 
+var stores = map[string]func(testing.TB) *database{"postgres": openPostgres, "sqlite": openSQLite}
+
 // databases runs test on both stores.
 func databases(t *testing.T, test func(t *testing.T, open func(t testing.TB) *database)) {
 	t.Helper()
-	for name, open := range map[string]func(testing.TB) *database{"postgres": openPostgres, "sqlite": openSQLite} {
+	for name := range stores {
+		only(name)(t, test)
+	}
+}
+
+// only is databases for one store.
+func only(name string) func(t *testing.T, test func(t *testing.T, open func(t testing.TB) *database)) {
+	return func(t *testing.T, test func(t *testing.T, open func(t testing.TB) *database)) {
+		t.Helper()
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test(t, open)
+			test(t, stores[name])
 		})
 	}
 }
