@@ -25,10 +25,12 @@ import (
 	"github.com/millbridge/millbridge/schema/sqlite"
 )
 
-// TestMain lets more tests run side by side than there are processors, because they mostly wait.
+// TestMain lets more tests run side by side than there are processors, because they mostly wait, and each model make
+// fewer worlds than rapid's hundred unless -rapid.checks says otherwise.
 func TestMain(m *testing.M) {
+	checks := flag.Set("rapid.checks", "40")
 	flag.Parse()
-	if err := flag.Set("test.parallel", "6"); err != nil {
+	if err := errors.Join(checks, flag.Set("test.parallel", "6")); err != nil {
 		panic(err)
 	}
 	goleak.VerifyTestMain(m)
