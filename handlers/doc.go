@@ -38,8 +38,8 @@
 //     key where it can be found again. [CallFrom] tells first attempts from others, but a first attempt may come after a
 //     run that nobody heard of: always look.
 //
-// What is written to the same database needs none of this: see the next section. [CheckIdempotent] of package handlertest
-// runs a handler in all these ways and says whether it holds.
+// What is written to the same database needs none of this: see the next section. CheckIdempotent of package
+// handlers/handlertest runs a handler in all these ways and says whether it holds.
 //
 // # Modes
 //
@@ -103,6 +103,4 @@
 // returns its report. Package handlers/handlertest has recording fakes, a clock and the check for idempotency;
 // router/inprocess runs targets without a database. The program in examples/target has all of it, and docs/handlers.md
 // goes through it step by step.
-//
-// [CheckIdempotent]: https://pkg.go.dev/github.com/millbridge/millbridge/handlers/handlertest#CheckIdempotent
 package handlers

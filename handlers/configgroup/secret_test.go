@@ -26,7 +26,14 @@ func TestSecret_never_prints_itself(t *testing.T) {
 	text := slog.New(slog.NewTextHandler(&out, nil))
 	asJSON := slog.New(slog.NewJSONHandler(&out, nil))
 	for _, v := range []any{
-		s, &s, exported{s}, &exported{s}, hidden{s}, &hidden{s}, []configgroup.Secret{s}, map[string]any{"k": s}, map[configgroup.Secret]int{s: 1},
+		s, &s,
+		exported{s},
+		&exported{s},
+		hidden{s},
+		&hidden{s},
+		[]configgroup.Secret{s},
+		map[string]any{"k": s},
+		map[configgroup.Secret]int{s: 1},
 		deep{&hidden{s}, []configgroup.Secret{s}, map[string]configgroup.Secret{"k": s}},
 	} {
 		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%d", "%x", "%T"} {
