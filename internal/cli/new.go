@@ -28,7 +28,7 @@ something does not fit.`, a.newHandler(&dir))
 		}
 		return a.checkModule(dir)
 	}
-	cmd.PersistentFlags().StringVar(&dir, "dir", ".", "a directory of the Go module")
+	cmd.PersistentFlags().StringVar(&dir, "dir", ".", "a `directory` of the Go module")
 	cmd.Flags().BoolVar(&check, "check", false, "find what does not fit together")
 	return cmd
 }
@@ -76,7 +76,7 @@ the target, and names each; entries and sections that are there stay as they are
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringArrayVar(&opts.Actions, "action", []string{"send"}, "an action of the target; repeat for more")
+	f.StringArrayVar(&opts.Actions, "action", []string{"send"}, "an action of the target, by `name`; repeat for more")
 	f.BoolVar(&opts.Fake, "fake", false, "the other system cannot be reached yet: the client does nothing")
 	f.BoolVar(&dryRun, "dry-run", false, "only say what would be written")
 	f.BoolVar(&opts.Force, "force", false, "replace files that are there")

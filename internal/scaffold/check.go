@@ -102,7 +102,9 @@ func (c *checker) registry(reg registry) (dirs map[string]bool, err error) {
 		}
 		c.tests(name, dir, p)
 		if s := c.document(name); s != nil {
-			c.compare(name, "action", p.actions, s.actions)
+			if len(p.jobs) > 0 {
+				c.compare(name, "action", p.actions, s.actions)
+			}
 			c.compare(name, "variable", p.variables(), s.variables)
 		}
 		noted := slices.ContainsFunc(c.gaps, func(s section) bool { return s.name == name })
