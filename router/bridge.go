@@ -13,6 +13,7 @@ import (
 	"github.com/millbridge/millbridge/handlers"
 	"github.com/millbridge/millbridge/internal/deadletters"
 	"github.com/millbridge/millbridge/publishers/jetstream"
+	"github.com/millbridge/millbridge/router/kvinbox"
 	"github.com/millbridge/millbridge/schema"
 )
 
@@ -50,6 +51,17 @@ func Open(ctx context.Context, cfg Config) (*Bridge, error) {
 		return nil, fmt.Errorf("open bridge: %w", err)
 	}
 	cfg = cfg.withDefaults()
+	js, err := natsjs.New(cfg.Conn)
+	if err != nil {
+		return nil, fmt.Errorf("open bridge: %w", err)
+	}
+	if cfg.Store == nil {
+		inbox, err := kvinbox.Open(ctx, js, kvinbox.Config{Subjects: cfg.Subjects, Replicas: cfg.Replicas})
+		if err != nil {
+			return nil, fmt.Errorf("open bridge: %w", err)
+		}
+		cfg.Store = noDatabase{inbox}
+	}
 	if err := cfg.Store.Check(ctx); err != nil {
 		return nil, fmt.Errorf("open bridge: check database: %w", err)
 	}
@@ -71,10 +83,6 @@ func Open(ctx context.Context, cfg Config) (*Bridge, error) {
 	if units < 1 {
 		return nil, fmt.Errorf("open bridge: %w", errPool)
 	}
-	js, err := natsjs.New(cfg.Conn)
-	if err != nil {
-		return nil, fmt.Errorf("open bridge: %w", err)
-	}
 	streams := jetstream.StreamsConfig{Subjects: cfg.Subjects, Replicas: cfg.Replicas, MaxBytes: cfg.MaxBytes, Logger: cfg.Logger}
 	if err := jetstream.EnsureStreams(ctx, js, streams); err != nil {
 		return nil, fmt.Errorf("open bridge: %w", err)
@@ -94,6 +102,9 @@ func (b *Bridge) Target(t handlers.Target) error {
 	if err := t.Validate(); err != nil {
 		return err
 	}
+	if err := b.checkPolicy(t.Name, t.Policy); err != nil {
+		return err
+	}
 	c := b.chain(t.Name, t.Handler, t.Policy)
 	c.sources = []source{{
 		stream: schema.Jobs, durable: t.Name,
@@ -106,6 +117,9 @@ func (b *Bridge) Target(t handlers.Target) error {
 // among targets and subscriptions.
 func (b *Bridge) Subscribe(s handlers.Subscription) error {
 	if err := s.Validate(); err != nil {
+		return err
+	}
+	if err := b.checkPolicy(s.Name, s.Policy); err != nil {
 		return err
 	}
 	c := b.chain(s.Name, s.Handler, s.Policy)
@@ -122,13 +136,16 @@ func (b *Bridge) chain(name string, h handlers.Handler, policy handlers.Policy) 
 	policy = policy.OrDefault()
 	c := &chain{
 		name: name, handler: h, policy: policy, subjects: b.cfg.Subjects, lease: b.cfg.Lease, inbox: b.cfg.Store,
-		source:  schema.SourceOf(b.outbox), hooks: slices.Clone(b.cfg.Hooks), nudge: b.Nudge,
+		hooks: slices.Clone(b.cfg.Hooks), nudge: b.Nudge,
 		breaker: newBreaker(b.cfg.Store, name, policy.Breaker, b.cfg.Logger),
 		letters: deadletters.New(b.js, b.cfg.Subjects, b.cfg.KeepTombstones),
 		slots:   make(chan struct{}, policy.Concurrency), trials: make(chan struct{}, 1), pace: newPace(policy.Rate, b.cfg.Store), log: b.cfg.Logger, firstPause: firstPause,
 	}
 	if policy.Mode == handlers.ModeTx {
 		c.units = b.units
+	}
+	if b.outbox != "" {
+		c.source, c.reports = schema.SourceOf(b.outbox), true
 	}
 	return c
 }

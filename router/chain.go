@@ -26,6 +26,7 @@ type chain struct {
 	policy   handlers.Policy // without zero fields
 	subjects schema.Subjects
 	source   string // that messages of our own outbox name
+	reports  bool   // outcomes can be reported
 	lease    time.Duration
 	inbox    Inbox
 	letters  letterBox

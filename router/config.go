@@ -13,9 +13,11 @@ import (
 	"github.com/millbridge/millbridge/schema"
 )
 
-// Config says what a [Bridge] works on. Store and Conn are required; the zero value of all other fields works.
+// Config says what a [Bridge] works on. Conn is required, and mostly Store; the zero value of all other fields works.
 type Config struct {
-	// Store is a migrated database; the bridge does not close it.
+	// Store is a migrated database; the bridge does not close it. A bridge that only handles (NoForward) may do without:
+	// then a NATS KV bucket remembers what was handled. Mode tx, rate, order, breakers and jobs that are to report their
+	// outcome are refused there.
 	Store Store
 	// Conn is a connection made with the options of [jetstream.ConnectOptions]; the bridge does not close it.
 	Conn *nats.Conn
@@ -73,8 +75,8 @@ func (c Config) withDefaults() Config {
 // Validate reports all fields that make no sense.
 func (c Config) Validate() error {
 	errs := []error{c.Subjects.Validate()}
-	if c.Store == nil {
-		errs = append(errs, errors.New("store: there is none"))
+	if c.Store == nil && !c.NoForward {
+		errs = append(errs, errors.New("store: there is none, and only a bridge that does not forward can do without"))
 	}
 	if c.Conn == nil {
 		errs = append(errs, errors.New("conn: there is none"))

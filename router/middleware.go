@@ -47,6 +47,9 @@ func (c *chain) recover(next message.HandlerFunc) message.HandlerFunc {
 func (c *chain) idempotency(next message.HandlerFunc) message.HandlerFunc {
 	return func(msg *message.Message) ([]*message.Message, error) {
 		r := runOf(msg)
+		if err := c.refuseReport(r); err != nil {
+			return nil, err
+		}
 		switch {
 		case c.policy.Mode == handlers.ModeTx:
 			return nil, c.inTransaction(msg, r, next)

@@ -168,8 +168,7 @@ func (b *Bridge) order(c *chain) *subscribers.Order {
 	if !c.policy.Ordered {
 		return nil
 	}
-	lease, _ := b.cfg.Store.(subscribers.Lease)
-	return &subscribers.Order{Key: c.orderingKey, Lease: lease, TTL: b.cfg.Lease}
+	return &subscribers.Order{Key: c.orderingKey, Lease: b.cfg.Store, TTL: b.cfg.Lease}
 }
 
 // orderingKey returns what a message keeps the order with. A message that cannot be read waits for nobody.
@@ -187,8 +186,11 @@ func (c *chain) orderingKey(d *subscribers.Delivery) string {
 
 // marks are what the consumers of a handler say to verify.
 func (b *Bridge) marks(mode handlers.Mode) map[string]string {
-	marks := map[string]string{schema.MarkInbox: b.outbox}
-	if mode == handlers.ModeNone {
+	marks := map[string]string{}
+	if b.outbox != "" {
+		marks[schema.MarkInbox] = b.outbox
+	}
+	if mode == handlers.ModeNone || b.outbox == "" {
 		marks[schema.MarkUnrecorded] = "true" // it stays when the mode changes: what was handled before has no record
 	}
 	return marks

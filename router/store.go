@@ -30,6 +30,10 @@ type Store interface {
 	CircuitProbe(ctx context.Context, handler string, cooldown time.Duration) (bool, error)
 	CircuitClosed(ctx context.Context, handler string) error
 
+	// The leases of ordered targets.
+	Hold(ctx context.Context, name, owner string, ttl time.Duration) (held bool, left time.Duration, err error)
+	LetGo(ctx context.Context, name, owner string) error
+
 	// What the forwarder needs.
 	Info(ctx context.Context) (schema.OutboxInfo, error)
 	Shards(ctx context.Context, stream schema.Stream) ([]schema.Shard, error)

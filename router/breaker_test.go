@@ -1,0 +1,177 @@
+package router_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/millbridge/millbridge/handlers"
+	"github.com/millbridge/millbridge/router"
+	"github.com/millbridge/millbridge/schema"
+)
+
+func (b *bench) circuit() (schema.Circuit, error) {
+	list, err := b.store.Circuits(b.Context())
+	if err != nil || len(list) != 1 {
+		return schema.Circuit{}, errors.Join(fmt.Errorf("circuits %+v", list), err)
+	}
+	return list[0], nil
+}
+
+// While the target is down it is called a few times only, by whichever process, and no message dies of it; when it is
+// back everything is done.
+func TestBreaker_spares_a_target_that_is_down(t *testing.T) {
+	onBoth(t, func(t *testing.T, b *bench) {
+		const jobs, limit, concurrency, cooldown = 30, 4, 3, 400 * time.Millisecond
+		var down atomic.Bool
+		down.Store(true)
+		var seen calls
+		var counts [2]atomic.Int64
+		policy := quick(12)
+		policy.Concurrency, policy.Breaker = concurrency, handlers.Breaker{Failures: limit, Cooldown: cooldown}
+		bridges := []*router.Bridge{b.open(), b.open(noForward)}
+		for i, bridge := range bridges {
+			b.target(bridge, "billing", policy, func(_ context.Context, env schema.Envelope) error {
+				counts[i].Add(1)
+				seen.add(env)
+				if down.Load() {
+					return errFlaky
+				}
+				return nil
+			})
+		}
+		var batch []schema.Envelope
+		for range jobs {
+			batch = append(batch, schema.NewJob("billing", "charge", nil))
+		}
+		b.publish(bridges[0], batch...)
+		b.run(bridges[0])
+		opened := func() error {
+			c, err := b.circuit()
+			if err == nil && !c.Open {
+				err = fmt.Errorf("circuit %+v", c)
+			}
+			return err
+		}
+		b.eventually(opened)
+		b.run(bridges[1]) // it has seen no failure itself
+		start, before := time.Now(), seen.count()
+		b.eventually(seen.reaches(before + concurrency + 2)) // those in hand and some tries
+		probes := int(time.Since(start)/cooldown) + 2
+		if n := seen.count(); n > limit+concurrency+probes+1 {
+			t.Errorf("%d calls while the target is down, %d of them may be tries", n, probes)
+		}
+		if n := len(b.letters()); n != 0 {
+			t.Errorf("%d messages died", n)
+		}
+		problem := ""
+		b.eventually(func() error {
+			for _, h := range bridges[1].Health(t.Context()).Handlers {
+				if h.Circuit.Open && h.Circuit.Reason == "error: "+errFlaky.Error() {
+					return nil
+				}
+				problem = fmt.Sprintf("%+v", h)
+			}
+			return errors.New(problem)
+		})
+		down.Store(false)
+		b.awaitNoJobs()
+		if got := len(seen.byID()); got != jobs || len(b.letters()) != 0 {
+			t.Errorf("%d of %d messages were handled, %d died", got, jobs, len(b.letters()))
+		}
+		if c, err := b.store.Circuits(t.Context()); err != nil || len(c) != 0 {
+			t.Errorf("circuits %+v are left, error %v", c, err)
+		}
+		t.Logf("calls by process: %d, %d", counts[0].Load(), counts[1].Load())
+	})
+}
+
+// With an open circuit a stop does not wait and a drain takes what waits for not due; the messages stay.
+func TestBreaker_holds_up_no_stop(t *testing.T) {
+	t.Parallel()
+	b := onSQLite(t)
+	if _, err := b.store.CircuitFailed(t.Context(), "billing", "down", 1, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	bridge := b.open()
+	policy := quick(2)
+	policy.Mode, policy.Breaker = handlers.ModeTx, handlers.Breaker{Failures: 1, Cooldown: time.Hour}
+	var seen, other calls
+	b.target(bridge, "billing", policy, func(_ context.Context, env schema.Envelope) error { seen.add(env); return nil })
+	b.target(bridge, "mail", handlers.Policy{Mode: handlers.ModeTx}, func(_ context.Context, env schema.Envelope) error { other.add(env); return nil })
+	for range 20 {
+		b.publish(bridge, schema.NewJob("billing", "charge", nil))
+	}
+	b.publish(bridge, schema.NewJob("mail", "send", nil))
+	tally, err := bridge.Drain(t.Context())
+	if err != nil || tally.Counts != (router.Counts{Handled: 1}) || seen.count() != 0 {
+		t.Errorf("tally %+v, %d calls, error %v", tally, seen.count(), err)
+	}
+	stop := b.run(bridge)
+	b.publish(bridge, schema.NewJob("mail", "send", nil))
+	b.eventually(other.reaches(2))
+	start := time.Now()
+	if err := stop(); err != nil || time.Since(start) > 9*time.Second {
+		t.Errorf("the stop took %v, error %v", time.Since(start), err)
+	}
+	if n := b.waiting(schema.Jobs, "jobs.billing.>"); n != 20 || seen.count() != 0 {
+		t.Errorf("%d messages wait, %d calls", n, seen.count())
+	}
+}
+
+// countedStore counts what breakers ask of the store.
+type countedStore struct {
+	testStore
+	writes, looks atomic.Int64
+}
+
+func (s *countedStore) Circuits(ctx context.Context) ([]schema.Circuit, error) {
+	s.looks.Add(1)
+	return s.testStore.Circuits(ctx)
+}
+
+func (s *countedStore) CircuitFailed(ctx context.Context, handler, reason string, limit int, cooldown time.Duration) (schema.Circuit, error) {
+	s.writes.Add(1)
+	return s.testStore.CircuitFailed(ctx, handler, reason, limit, cooldown)
+}
+
+func (s *countedStore) CircuitProbe(ctx context.Context, handler string, cooldown time.Duration) (bool, error) {
+	s.writes.Add(1)
+	return s.testStore.CircuitProbe(ctx, handler, cooldown)
+}
+
+func (s *countedStore) CircuitClosed(ctx context.Context, handler string) error {
+	s.writes.Add(1)
+	return s.testStore.CircuitClosed(ctx, handler)
+}
+
+// A target that is well costs no writes, and one look a second; what says nothing about the target counts as nothing.
+func TestBreaker_costs_nothing_while_all_is_well(t *testing.T) {
+	t.Parallel()
+	b := onSQLite(t)
+	store := &countedStore{testStore: b.store}
+	bridge := b.open(func(c *router.Config) { c.Store = store })
+	policy := quick(2)
+	policy.Breaker = handlers.Breaker{Failures: 1}
+	ends := map[string]error{"fine": nil, "bad": handlers.Permanent(errFlaky), "gone": handlers.Cancel(errFlaky)}
+	b.target(bridge, "billing", policy, func(_ context.Context, env schema.Envelope) error {
+		if env.Name == "wild" {
+			panic("out of paper")
+		}
+		return ends[env.Name]
+	})
+	for _, action := range []string{"fine", "bad", "gone", "wild", "fine"} {
+		b.publish(bridge, schema.NewJob("billing", action, nil))
+	}
+	start := time.Now()
+	tally, err := bridge.Drain(t.Context())
+	if err != nil || tally.Handled != 2 || tally.Dead != 2 || tally.Cancelled != 1 {
+		t.Errorf("tally %+v, error %v", tally, err)
+	}
+	if w, l := store.writes.Load(), store.looks.Load(); w != 0 || l > int64(time.Since(start)/time.Second)+2 {
+		t.Errorf("%d writes, %d looks in %v", w, l, time.Since(start))
+	}
+}
