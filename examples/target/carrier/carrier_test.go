@@ -44,6 +44,19 @@ func TestBook_calls_the_carrier_with_the_key(t *testing.T) {
 	}
 }
 
+// TestBook_may_run_again tries what a bridge may have to do: to run it twice, after a crash, late, at the same time.
+func TestBook_may_run_again(t *testing.T) {
+	t.Parallel()
+	handlertest.CheckIdempotent(t, func() handlertest.World {
+		remote := &handlertest.Recorder{ByKey: true} // the carrier honours the key
+		return handlertest.World{
+			Handler: func() handlers.Handler { return carrier.New(fake{remote}).Handler },
+			State:   func() any { return remote.Effects() },
+		}
+	}, carrier.Book.New(carrier.Parcel{Order: "o-7", Grams: 900}, schema.WithKey("o-7/parcel")),
+		carrier.Book.New(carrier.Parcel{Order: "o-8", Grams: 100}, schema.WithKey("o-8/parcel")))
+}
+
 func TestBook_passes_errors_on(t *testing.T) {
 	t.Parallel()
 	rec := new(handlertest.Recorder)
