@@ -94,8 +94,8 @@ func TestOrder_stop_gives_everything_back(t *testing.T) {
 	b := setup(t)
 	b.publishKeyed(t, "a1", "a2", "b1", "b2", "1")
 	leases := new(testkit.Leases)
-	long := func(c *subscribers.Config) { c.AckWait, c.CloseTimeout = time.Minute, 10*time.Second }
-	one, two := b.subscriber(t, byKey(leases), long), b.subscriber(t, byKey(leases), long)
+	one := b.subscriber(t, byKey(leases), minute, func(c *subscribers.Config) { c.CloseTimeout = 10 * time.Second })
+	two := b.subscriber(t, byKey(leases), minute)
 	msgs := subscribe(t, one)
 	out := wantNext(t, msgs, "a1", "b1", "1")
 	standby := subscribe(t, two)
