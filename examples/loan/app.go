@@ -19,6 +19,7 @@ type settings struct {
 	patience time.Duration // with a library
 	retry    schema.RetryPolicy
 	ackWait  time.Duration                           // how long what a killed process did is left alone
+	crashes  int                                     // in a row that a message may cost; 0 is the default
 	wrap     func(t handlers.Target) handlers.Target // for tests: stands between the bridge and each target
 }
 
@@ -48,7 +49,7 @@ func (a *app) prepare(ctx context.Context, townURL string, s settings) (err erro
 	if a.bridge, err = router.Open(ctx, router.Config{Store: a.in.Store, Conn: a.in.Conn, AckWait: s.ackWait}); err != nil {
 		return err
 	}
-	policy := handlers.Policy{Retry: s.retry}
+	policy := handlers.Policy{Retry: s.retry, MaxCrashes: s.crashes}
 	for _, t := range append(newClient(townURL).targets(policy), a.loans.Target(policy)) {
 		if s.wrap != nil {
 			t = s.wrap(t)
