@@ -34,10 +34,10 @@ func (h Health) OK() bool { return len(h.Problems) == 0 }
 type HandlerHealth struct {
 	Name      string
 	Consuming bool
-	Reason    string        // why it is not consuming
-	Fault     string        // what kept the last message from being settled
-	Running   int           // handlers
-	Oldest    time.Duration // age of the oldest message that is not handled; 0 if there is none
+	Reason    string         // why it is not consuming
+	Fault     string         // what kept the last message from being settled
+	Running   int            // handlers
+	Oldest    time.Duration  // age of the oldest message that is not handled; 0 if there is none
 	Circuit   schema.Circuit // of the handler's breaker, as it was last seen
 	Counts
 }

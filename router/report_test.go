@@ -56,7 +56,9 @@ func TestReport_of_each_end(t *testing.T) {
 			"panics":    func(context.Context) error { panic("out of paper") },
 			"cancelled": func(context.Context) error { return handlers.Cancel(errors.New("withdrawn")) },
 		}
-		asks := func(mode handlers.Mode, end string) bool { return mode == handlers.ModeLease || end != "silent" && end != "panics" }
+		asks := func(mode handlers.Mode, end string) bool {
+			return mode == handlers.ModeLease || end != "silent" && end != "panics"
+		}
 		n := 0
 		for _, mode := range modes {
 			policy := quick(2)

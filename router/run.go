@@ -35,8 +35,8 @@ type run struct {
 
 	decision  *handlers.Decision // what has become of the message; nil until that is carried out
 	unsettled bool               // it could not be carried out
-	ctx      context.Context    // ends when the run has to, with the cause; not with the attempt's time
-	cancel   context.CancelCauseFunc
+	ctx       context.Context    // ends when the run has to, with the cause; not with the attempt's time
+	cancel    context.CancelCauseFunc
 }
 
 type runKey struct{}

@@ -30,7 +30,7 @@ func newRuns(inbox Inbox, lease time.Duration, log *slog.Logger) *runs {
 	return &runs{
 		inbox: inbox, lease: lease, now: time.Now, log: log,
 		intake: intake, stopping: intake.Done(), refuse: refuse,
-		active:   make(map[*run]struct{}), leases: make(map[*run]time.Time),
+		active: make(map[*run]struct{}), leases: make(map[*run]time.Time),
 	}
 }
 

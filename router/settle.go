@@ -64,6 +64,7 @@ func (c *chain) process(msg *message.Message, d *subscribers.Delivery, next mess
 		return later(0)
 	}
 	defer leave()
+	defer c.breaker.giveBack(r) // by what did not come to its handler
 	for pause := c.firstPause; ; pause = min(2*pause, maxPause) {
 		_, err = next(msg)
 		if c.cut(r, msg.Context(), err) {
@@ -73,7 +74,6 @@ func (c *chain) process(msg *message.Message, d *subscribers.Delivery, next mess
 		var down *storeError
 		if !errors.As(err, &down) || r.started {
 			out := c.conclude(r, err)
-			c.breaker.giveBack(r) // of what did not come to its handler
 			c.settled(r)
 			return out
 		}
@@ -102,46 +102,6 @@ func (c *chain) cut(r *run, ctx context.Context, err error) bool {
 		limit *= 10
 	}
 	return r.cuts < limit
-}
-
-// admit waits for what r needs before it may start, and holds the message meanwhile; false if it should not begin any
-// more. While the circuit is open it holds none of the transactions that other handlers need, too.
-func (c *chain) admit(r *run) (leave func(), ok bool) {
-	if !c.take(c.slots) {
-		return nil, false
-	}
-	units := false
-	leave = func() {
-		if units {
-			<-c.units
-		}
-		<-c.slots
-	}
-	for c.breaker.await(r, c.runs) {
-		if units = c.units != nil && c.take(c.units); c.units != nil && !units || !c.awaitTurn(r) {
-			break
-		}
-		if !c.breaker.stops(r) {
-			return leave, true
-		}
-		if units {
-			<-c.units
-			units = false
-		}
-	}
-	c.breaker.giveBack(r)
-	leave()
-	return nil, false
-}
-
-// take waits for a place, before the attempt's time begins to run; false if no run should begin any more.
-func (c *chain) take(places chan struct{}) bool {
-	select {
-	case places <- struct{}{}:
-		return true
-	case <-c.runs.stopping:
-		return false
-	}
 }
 
 // conclude carries out what the end of a run asks for.

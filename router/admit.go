@@ -1,0 +1,41 @@
+package router
+
+// admit waits for what r needs before it may start, and holds the message meanwhile; false if it should not begin any
+// more. While the circuit is open it holds none of the transactions that other handlers need, too.
+func (c *chain) admit(r *run) (leave func(), ok bool) {
+	if !c.take(c.slots) {
+		return nil, false
+	}
+	units := false
+	leave = func() {
+		if units {
+			<-c.units
+		}
+		<-c.slots
+	}
+	for c.breaker.await(r, c.runs) {
+		if units = c.units != nil && c.take(c.units); c.units != nil && !units || !c.awaitTurn(r) {
+			break
+		}
+		if !c.breaker.stops(r) {
+			return leave, true
+		}
+		if units {
+			<-c.units
+			units = false
+		}
+	}
+	c.breaker.giveBack(r)
+	leave()
+	return nil, false
+}
+
+// take waits for a place, before the attempt's time begins to run; false if no run should begin any more.
+func (c *chain) take(places chan struct{}) bool {
+	select {
+	case places <- struct{}{}:
+		return true
+	case <-c.runs.stopping:
+		return false
+	}
+}
