@@ -147,7 +147,7 @@ var (
 	ErrNotMigrated = errors.New("the database schema is not up to date")
 	// ErrSchemaTooNew reports a database that a newer Millbridge has migrated.
 	ErrSchemaTooNew = errors.New("the database schema is newer than this program")
-	// ErrNotEmpty reports tables that still hold messages.
+	// ErrNotEmpty reports tables that still hold messages, or sagas that are under way.
 	ErrNotEmpty = errors.New("there are still messages")
 	// ErrLeaseLost reports that another owner has taken over; nothing was written.
 	ErrLeaseLost = errors.New("the lease belongs to another owner")

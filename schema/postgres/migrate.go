@@ -92,7 +92,7 @@ func (s *Store) MigrateUp(ctx context.Context) (from, to int, err error) {
 }
 
 // MigrateDown drops all tables. It refuses with [schema.ErrNotEmpty] while messages wait in the outbox, are scheduled
-// or parked, unless forced.
+// or parked, or sagas are under way, unless forced.
 func (s *Store) MigrateDown(ctx context.Context, force bool) error {
 	all, err := migrations()
 	if err != nil {
@@ -161,18 +161,18 @@ func version(ctx context.Context, q rowQuerier) (int, error) {
 
 func refuseRows(ctx context.Context, tx pgx.Tx) error {
 	// Without the lock a row could be committed between the look and the drop.
-	const lock = `LOCK TABLE millbridge.outbox, millbridge.scheduled, millbridge.parked IN ACCESS EXCLUSIVE MODE`
+	const lock = `LOCK TABLE millbridge.outbox, millbridge.scheduled, millbridge.parked, millbridge.sagas IN ACCESS EXCLUSIVE MODE`
 	if _, err := tx.Exec(ctx, lock); err != nil {
 		return wrap("lock tables", err)
 	}
-	var outbox, scheduled, parked int64
+	var outbox, scheduled, parked, sagas int64
 	const count = `SELECT (SELECT count(*) FROM millbridge.outbox), (SELECT count(*) FROM millbridge.scheduled),
-		(SELECT count(*) FROM millbridge.parked)`
-	if err := tx.QueryRow(ctx, count).Scan(&outbox, &scheduled, &parked); err != nil {
+		(SELECT count(*) FROM millbridge.parked), (SELECT count(*) FROM millbridge.sagas WHERE status NOT IN ('done', 'compensated'))`
+	if err := tx.QueryRow(ctx, count).Scan(&outbox, &scheduled, &parked, &sagas); err != nil {
 		return wrap("count rows", err)
 	}
-	if outbox+scheduled+parked > 0 {
-		return fmt.Errorf("outbox %d, scheduled %d, parked %d: %w", outbox, scheduled, parked, schema.ErrNotEmpty)
+	if outbox+scheduled+parked+sagas > 0 {
+		return fmt.Errorf("outbox %d, scheduled %d, parked %d, sagas under way %d: %w", outbox, scheduled, parked, sagas, schema.ErrNotEmpty)
 	}
 	return nil
 }

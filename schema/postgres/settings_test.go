@@ -154,6 +154,18 @@ func TestWeakSettings(t *testing.T) {
 }
 
 // Behind a pooler the driver's default breaks at random, which is said before it happens.
+func TestDurability_names_what_a_crash_could_lose(t *testing.T) {
+	t.Parallel()
+	pool := testkit.Postgres(t)
+	for commit, want := range map[string]schema.Durability{"on": schema.OnPostgres, "local": schema.OnPostgres, "off": schema.OnPostgresAsync} {
+		s := sessions(t, pool, pgx.QueryExecModeCacheStatement, map[string]string{"synchronous_commit": commit})
+		level, weak, err := s.Durability(t.Context())
+		if err != nil || level != want || (weak != "") != (want != schema.OnPostgres) || weak != "" && !strings.Contains(weak, "synchronous_commit = off") {
+			t.Errorf("synchronous_commit = %s: %v because of %q, %v; want %v", commit, level, weak, err, want)
+		}
+	}
+}
+
 func TestC27_the_wrong_query_mode_is_noted(t *testing.T) {
 	t.Parallel()
 	pool := testkit.Postgres(t)

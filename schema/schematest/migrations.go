@@ -50,6 +50,15 @@ func testMigrations[Tx any](t *testing.T, open Opener[Tx]) {
 		s.publish(schema.NewJob("crm", "create", nil, schema.WithDueAt(time.Now().Add(time.Hour)), schema.WithID("later")))
 		s.wants(s.Store.MigrateDown(s.ctx, false), schema.ErrNotEmpty)
 		s.must(s.Store.InTx(s.ctx, func(tx Tx) error { return s.Store.Cancel(s.ctx, tx, "later") }))
+		saga := func(version int, status schema.SagaStatus) {
+			t.Helper()
+			s.must(s.Store.Unit(s.ctx, func(u schema.Unit) error {
+				return u.SaveSaga(s.ctx, schema.SagaRecord{Saga: "loan", ID: "a", Status: status, Version: version}, schema.SagaEvent{})
+			}))
+		}
+		saga(1, schema.SagaStuck)
+		s.wants(s.Store.MigrateDown(s.ctx, false), schema.ErrNotEmpty)
+		saga(2, schema.SagaDone)
 		// The inbox is history.
 		_, err := s.Store.Claim(s.ctx, schema.Run{Key: schema.InboxKey{Handler: "h", Key: "k"}, Owner: "o", MessageID: "m"})
 		s.must(err)

@@ -115,3 +115,20 @@ func must(t *testing.T, db *sql.DB, query string) {
 		t.Fatal(err)
 	}
 }
+
+func TestDurability(t *testing.T) {
+	t.Parallel()
+	write, read := testkit.SQLite(t)
+	memory, err := sql.Open("sqlite", "file::memory:")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { memory.Close() })
+	for want, s := range map[schema.Durability]*sqlite.Store{
+		schema.OnSQLite: sqlite.New(write, read, sqlite.Options{}), schema.InMemory: sqlite.New(memory, memory, sqlite.Options{}),
+	} {
+		if level, weak, err := s.Durability(t.Context()); err != nil || level != want || weak == "" {
+			t.Errorf("%v because of %q, %v; want %v", level, weak, err, want)
+		}
+	}
+}

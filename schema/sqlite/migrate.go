@@ -100,8 +100,8 @@ func (s *Store) MigrateUp(ctx context.Context) (from, to int, err error) {
 	return from, to, nil
 }
 
-// MigrateDown drops everything of ours. While messages wait in outbox, scheduled or parked it refuses with
-// [schema.ErrNotEmpty], unless force is set.
+// MigrateDown drops everything of ours. While messages wait in outbox, scheduled or parked, or sagas are under way, it
+// refuses with [schema.ErrNotEmpty], unless force is set.
 func (s *Store) MigrateDown(ctx context.Context, force bool) error {
 	down, err := scripts(".down.sql")
 	if err != nil {
@@ -118,11 +118,12 @@ func (s *Store) MigrateDown(ctx context.Context, force bool) error {
 		if !force {
 			var waiting int64
 			if err := tx.QueryRowContext(ctx, `SELECT (SELECT count(*) FROM millbridge_outbox) +
-				(SELECT count(*) FROM millbridge_scheduled) + (SELECT count(*) FROM millbridge_parked)`).Scan(&waiting); err != nil {
+				(SELECT count(*) FROM millbridge_scheduled) + (SELECT count(*) FROM millbridge_parked) +
+				(SELECT count(*) FROM millbridge_sagas WHERE status NOT IN ('done', 'compensated'))`).Scan(&waiting); err != nil {
 				return err
 			}
 			if waiting > 0 {
-				return schema.WithKind(schema.Permanent, fmt.Errorf("%w: %d rows wait in outbox, scheduled or parked", schema.ErrNotEmpty, waiting))
+				return schema.WithKind(schema.Permanent, fmt.Errorf("%w: %d messages wait in outbox, scheduled or parked, or are sagas under way", schema.ErrNotEmpty, waiting))
 			}
 		}
 		for i := have - 1; i >= 0; i-- {
