@@ -20,6 +20,8 @@ const (
 	fail       fate = "fails"
 	failGood   fate = "fails for good"
 	panics     fate = "panics"
+	snoozes    fate = "is not ready"
+	cancels    fate = "is not wanted any more"
 	crashLater fate = "crashes after the effect"
 )
 
@@ -62,9 +64,9 @@ func newActor(name string) *actor {
 func (a *actor) fatesAt() []fate {
 	switch a.point {
 	case "handler":
-		return []fate{succeed, succeed, fail, fail, failGood, panics, crash, crashLater}
+		return []fate{succeed, succeed, fail, fail, failGood, panics, snoozes, cancels, crash, crashLater}
 	case "unit":
-		return []fate{succeed, succeed, fail, fail, failGood, panics, crash, crashLater, loseAnswer}
+		return []fate{succeed, succeed, fail, fail, failGood, panics, snoozes, cancels, crash, crashLater, loseAnswer}
 	}
 	return []fate{goOn, goOn, goOn, goOn, loseAnswer, crash}
 }
@@ -105,6 +107,10 @@ func (a *actor) handle(ctx context.Context, env schema.Envelope) error {
 		return handlers.Permanent(errors.New("failed for good"))
 	case panics:
 		panic("boom")
+	case snoozes:
+		return handlers.Snooze(errors.New("not ready"), 1)
+	case cancels:
+		return handlers.Cancel(errors.New("not wanted"))
 	case crash:
 		a.crash()
 		return errCrash
@@ -210,6 +216,13 @@ func (g gatedInbox) Fail(ctx context.Context, run schema.Run, failure schema.Fai
 	g.a.recorded = true
 	if rec.Attempts != w.failures[g.a.life] {
 		w.violate("%s: the inbox counts %d attempts, want %d", g.a.name, rec.Attempts, w.failures[g.a.life])
+	}
+	if failure.Cancelled {
+		w.done[g.a.life] = true
+		w.cancelled[g.a.life] = append(w.cancelled[g.a.life], string(g.a.message.env.Payload))
+		if rec.State != schema.InboxDone || rec.Cause != schema.CauseCancelled {
+			w.violate("%s is cancelled, and the record is %+v", g.a.name, rec)
+		}
 	}
 	if failure.Dead != (rec.State == schema.InboxDead) {
 		w.violate("%s: the verdict is %v and the state %s", g.a.name, failure.Dead, rec.State)

@@ -83,6 +83,7 @@ type world struct {
 	crashed []*actor
 
 	effects    map[life][]string // bodies of completed effects
+	cancelled  map[life][]string // bodies of what was not wanted any more
 	done       map[life]bool     // marked as handled
 	failures   map[life]int      // recorded failed attempts
 	doubled    map[life]bool     // an attempt was counted twice
@@ -97,7 +98,7 @@ func newWorld(rt *rapid.T, store modelStore, mode handlers.Mode, handler string)
 			Retry: schema.RetryPolicy{MaxAttempts: 2, Base: 1, Factor: 1}, Mode: mode, MaxCrashes: 4, Timeout: time.Hour,
 		}.OrDefault(),
 		runs:    newRuns(store, time.Hour, slog.New(slog.DiscardHandler)),
-		letters: map[string]*modelLetter{}, effects: map[life][]string{}, done: map[life]bool{},
+		letters: map[string]*modelLetter{}, effects: map[life][]string{}, cancelled: map[life][]string{}, done: map[life]bool{},
 		failures: map[life]int{}, doubled: map[life]bool{}, replays: map[string]int{},
 	}
 }
@@ -341,8 +342,10 @@ func (w *world) checkNothingVanished() {
 	for _, m := range w.stream {
 		key, body := m.env.IdempotencyKey(), string(m.env.Payload)
 		found := false
-		for l, bodies := range w.effects {
-			found = found || l.key == key && slices.Contains(bodies, body)
+		for _, ends := range []map[life][]string{w.effects, w.cancelled} {
+			for l, bodies := range ends {
+				found = found || l.key == key && slices.Contains(bodies, body)
+			}
 		}
 		for _, l := range w.letters {
 			found = found || l.life.key == key && l.body == body && l.Tombstone != deadletters.Replayed
