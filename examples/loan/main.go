@@ -6,6 +6,8 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/millbridge/millbridge/handlers/saga"
@@ -23,7 +25,7 @@ func main() {
 	defer a.close()
 
 	check(a.borrow(ctx, "loan-1", "Ada", "Middlemarch"))
-	_, err = a.until(ctx, "loan-1", func(l saga.Saga[Loan]) bool { return l.State.Status == "LENT" })
+	_, err = a.until(ctx, "loan-1", func(l saga.Saga[Loan]) bool { return slices.Equal(l.Waits, []string{"signal returned"}) })
 	check(err)
 	check(a.bringBack(ctx, "loan-1"))
 	_, err = a.until(ctx, "loan-1", func(l saga.Saga[Loan]) bool { return l.Status.Ended() })
@@ -32,7 +34,8 @@ func main() {
 	events, err := a.in.Store.SagaHistory(ctx, "loan", "loan-1")
 	check(err)
 	for _, e := range events {
-		fmt.Printf("%2d  %-8s %-9s %s\n", e.N, e.Step, e.Kind, e.Rationale)
+		line := fmt.Sprintf("%2d  %-8s %-9s %s", e.N, e.Step, e.Kind, e.Rationale)
+		fmt.Println(strings.TrimRight(line, " "))
 	}
 }
 
