@@ -117,8 +117,7 @@ func TestGenerated_module_compiles_and_passes_its_tests(t *testing.T) {
 	for _, opts := range two {
 		generate(t, m, opts)
 	}
-	goCommand(t, m.Root, "vet", "./...")
-	goCommand(t, m.Root, "test", "./...")
+	goCommand(t, m.Root, "test", "-vet=all", "./...") // go vet in the same go
 	tools := exec.CommandContext(t.Context(), "go", "tool", "-modfile=internal/tools/go.mod", "gofumpt", "-l", m.Root)
 	tools.Dir = "../.."
 	if out, err := tools.CombinedOutput(); err != nil || len(out) > 0 {
