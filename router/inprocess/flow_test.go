@@ -133,7 +133,9 @@ func TestBreaker_lets_one_through_after_each_pause(t *testing.T) {
 func TestRun_refuses_unless_loss_is_allowed(t *testing.T) {
 	t.Parallel()
 	q, _ := newQueue(t, inprocess.Config{})
-	err := q.Run(t.Context())
+	ended, stop := context.WithCancel(t.Context())
+	stop()
+	err := q.Run(ended)
 	if schema.KindOf(err) != schema.Permanent || !strings.Contains(err.Error(), "loses its messages when the process ends") ||
 		!strings.Contains(err.Error(), "set Config.AllowLoss") {
 		t.Errorf("error %v", err)
