@@ -18,10 +18,12 @@ func (s *Store) Done(ctx context.Context, run schema.Run) error {
 func done(ctx context.Context, to batchSender, run schema.Run, before ...statement) error {
 	hash := run.Key.Hash()
 	noted := false
-	err := pgxRunner{to}.run(ctx, append(before, statement{sql: `
+	err := pgxRunner{to}.run(ctx, append(before, statement{
+		sql: `
 		UPDATE millbridge.inbox SET state = 'done', owner = NULL, lease_until = NULL, next_try = NULL, updated_at = clock_timestamp()
 		 WHERE hash = $1::bytea AND owner = $2::text AND state = 'running' AND replay = $3::integer RETURNING true`,
-		args: []any{hash[:], run.Owner, run.Replay}, each: scan(&noted)})...)
+		args: []any{hash[:], run.Owner, run.Replay}, each: scan(&noted),
+	})...)
 	if err == nil && !noted {
 		err = leaseLost()
 	}

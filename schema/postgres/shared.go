@@ -17,7 +17,8 @@ func (s *Store) Take(ctx context.Context, name string, every time.Duration, n in
 	var us int64
 	err = pgxRunner{s.pool}.run(ctx,
 		statement{sql: `SELECT set_config('synchronous_commit', 'off', true)`},
-		statement{sql: `
+		statement{
+			sql: `
 			INSERT INTO millbridge.rates AS r (name, next_at, taken_at)
 			VALUES ($1::text, clock_timestamp() + $2::bigint * interval '1 microsecond', clock_timestamp())
 			ON CONFLICT (name) DO UPDATE
@@ -25,7 +26,8 @@ func (s *Store) Take(ctx context.Context, name string, every time.Duration, n in
 			                      ELSE greatest(r.next_at, clock_timestamp()) END + $2::bigint * interval '1 microsecond',
 			       taken_at = clock_timestamp()
 			RETURNING (extract(epoch FROM next_at - clock_timestamp()) * 1000000)::bigint - $2::bigint`,
-			args: []any{name, (every * time.Duration(n)).Microseconds()}, each: scan(&us)})
+			args: []any{name, (every * time.Duration(n)).Microseconds()}, each: scan(&us),
+		})
 	return max(0, time.Duration(us)*time.Microsecond), s.failed("reserve starts", err)
 }
 
@@ -33,12 +35,14 @@ func (s *Store) Take(ctx context.Context, name string, every time.Duration, n in
 func (s *Store) Hold(ctx context.Context, name, owner string, ttl time.Duration) (held bool, left time.Duration, err error) {
 	var us int64
 	err = pgxRunner{s.pool}.run(ctx,
-		statement{sql: `
+		statement{
+			sql: `
 			INSERT INTO millbridge.leases AS l (name, owner, lease_until)
 			VALUES ($1::text, $2::text, clock_timestamp() + $3::bigint * interval '1 microsecond')
 			ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, lease_until = excluded.lease_until
 			 WHERE l.owner = excluded.owner OR l.lease_until <= clock_timestamp()`,
-			args: []any{name, owner, ttl.Microseconds()}},
+			args: []any{name, owner, ttl.Microseconds()},
+		},
 		statement{
 			sql: `SELECT owner = $2::text, (extract(epoch FROM lease_until - clock_timestamp()) * 1000000)::bigint
 				FROM millbridge.leases WHERE name = $1::text`,
