@@ -23,7 +23,7 @@ func (t JobType[T]) New(args T, opts ...Option) Envelope {
 
 // Spec returns what is known of the type besides its arguments.
 func (t JobType[T]) Spec() JobSpec {
-	return JobSpec{Target: t.Target, Action: t.Action, Retry: t.Retry, Timeout: t.Timeout, Needs: t.Needs}
+	return JobSpec(t)
 }
 
 // A JobSpec is a [JobType] without the type of its arguments.
