@@ -117,8 +117,31 @@ func TestBreaker_holds_up_no_stop(t *testing.T) {
 	if err := stop(); err != nil || time.Since(start) > 9*time.Second {
 		t.Errorf("the stop took %v, error %v", time.Since(start), err)
 	}
+	for range 6 { // as often as would make a message look as if it killed the process
+		stop := b.run(bridge)
+		b.eventually(func() error {
+			for _, h := range bridge.Health(t.Context()).Handlers {
+				if h.Name == "billing" && h.Circuit.Open && h.Running == handlers.DefaultConcurrency {
+					return nil
+				}
+			}
+			return errors.New("not yet in hand")
+		})
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if n := b.waiting(schema.Jobs, "jobs.billing.>"); n != 20 || seen.count() != 0 {
 		t.Errorf("%d messages wait, %d calls", n, seen.count())
+	}
+	if err := b.store.CircuitClosed(t.Context(), "billing"); err != nil {
+		t.Fatal(err)
+	}
+	b.run(bridge)
+	b.eventually(seen.reaches(20))
+	b.awaitNoJobs()
+	if letters := b.letters(); len(letters) != 0 {
+		t.Errorf("%d messages died, the first of %s", len(letters), letters[0].Cause)
 	}
 }
 

@@ -25,10 +25,11 @@ func TestC08_stop_lets_handlers_finish(t *testing.T) {
 				policy := quick(3)
 				policy.Mode = mode
 				var began, ended calls
+				stopping := make(chan struct{})
 				b.target(bridge, "slow", policy, func(ctx context.Context, env schema.Envelope) error {
 					began.add(env)
 					select {
-					case <-time.After(500 * time.Millisecond):
+					case <-stopping:
 					case <-ctx.Done():
 						return ctx.Err()
 					}
@@ -42,6 +43,7 @@ func TestC08_stop_lets_handlers_finish(t *testing.T) {
 				}
 				b.publish(bridge, jobs...)
 				b.eventually(began.reaches(10))
+				time.AfterFunc(500*time.Millisecond, func() { close(stopping) }) // the stop has to wait for them
 				if err := stop(); err != nil {
 					t.Fatal(err)
 				}

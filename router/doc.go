@@ -34,7 +34,7 @@
 // The rate and the breaker of a handler hold over all processes that serve it, by way of the database. While the circuit
 // is open, messages that were handed out stay in hand: none is started, given back or counted, until a stop or the success
 // of one that is tried. The job types of a handler that is one of [handlers.Actions] bring their own attempts and time
-// limits; [Bridge.Run] refuses those that need more than the database and the streams give ([ErrTooWeak]).
+// limits; [Bridge.Run] refuses those that need more than the database and the streams give ([publishers.ErrTooWeak]).
 //
 // # Stopping
 //

@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/millbridge/millbridge/publishers"
 	"github.com/millbridge/millbridge/schema"
 )
-
-// ErrTooWeak reports a job type that needs more than the database and the streams give.
-var ErrTooWeak = errors.New("too weak")
 
 // checkDurability refuses to run job types whose path is weaker than they accept, and names what makes it weak.
 func (b *Bridge) checkDurability(ctx context.Context) error {
@@ -33,7 +31,7 @@ func (b *Bridge) checkDurability(ctx context.Context) error {
 	var errs []error
 	for _, s := range specs {
 		if s.Needs > gives {
-			errs = append(errs, fmt.Errorf("job %s.%s needs %v, and there is %v: %s: %w", s.Target, s.Action, s.Needs, gives, weakest, ErrTooWeak))
+			errs = append(errs, fmt.Errorf("job %s.%s needs %v, and there is %v: %s: %w", s.Target, s.Action, s.Needs, gives, weakest, publishers.ErrTooWeak))
 		}
 	}
 	return schema.WithKind(schema.Permanent, errors.Join(errs...))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/millbridge/millbridge/handlers"
 	"github.com/millbridge/millbridge/internal/testkit"
+	"github.com/millbridge/millbridge/publishers"
 	"github.com/millbridge/millbridge/router"
 	"github.com/millbridge/millbridge/schema"
 	"github.com/millbridge/millbridge/schema/postgres"
@@ -59,7 +60,7 @@ func TestDurability_too_weak_is_refused(t *testing.T) {
 			bridge := target(c.tooWeak)
 			_, drained := bridge.Drain(t.Context())
 			for how, err := range map[string]error{"run": bridge.Run(t.Context()), "drain": drained} {
-				if !errors.Is(err, router.ErrTooWeak) || schema.KindOf(err) != schema.Permanent {
+				if !errors.Is(err, publishers.ErrTooWeak) || schema.KindOf(err) != schema.Permanent {
 					t.Fatalf("%s: %v", how, err)
 				}
 				for _, want := range []string{"job billing.charge needs " + c.tooWeak.String(), c.weakWire, c.fine.String()} {

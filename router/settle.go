@@ -61,6 +61,7 @@ func (c *chain) process(msg *message.Message, d *subscribers.Delivery, next mess
 	msg.SetContext(context.WithValue(ctx, runKey{}, r))
 	leave, ok := c.admit(r)
 	if !ok {
+		c.unbegun(r)
 		return later(0)
 	}
 	defer leave()
@@ -85,6 +86,21 @@ func (c *chain) process(msg *message.Message, d *subscribers.Delivery, next mess
 		if !c.runs.pauseUnlessStopping(r, pause) {
 			return later(0)
 		}
+	}
+}
+
+// unbegun is for a message that a stop has kept from its handler. The broker counts its delivery, and the inbox knows of
+// no result: many restarts while the target is down would make the message look as if it killed the process. For
+// ordered targets the count is no proof of that, see trial.
+func (c *chain) unbegun(r *run) {
+	if c.policy.Ordered || r.delivery.Delivered+1 < uint64(c.policy.MaxCrashes) {
+		return
+	}
+	ctx, cancel := storeContext(r.ctx)
+	defer cancel()
+	_, err := c.inbox.Fail(ctx, r.inbox, schema.Failure{Reason: "stopped before it began", Deliveries: r.delivery.Delivered})
+	if err != nil && !errors.Is(err, schema.ErrLeaseLost) {
+		c.log.Warn("could not note a message that has not begun", append(r.fields(), "error", schema.Reason(err))...)
 	}
 }
 
