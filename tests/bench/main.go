@@ -1,0 +1,82 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+)
+
+type options struct {
+	scenarios []string // empty means all
+	only      string   // part of the contenders' names
+	rounds    int
+	messages  int
+	stock     int           // messages for those whose rate falls with the backlog, or that are slow
+	window    time.Duration // of measurements that go on for a time
+	json      string
+	chart     string
+}
+
+func main() {
+	if len(os.Args) == 3 && os.Args[1] == serveArg {
+		if err := serveNATS(os.Args[2]); err != nil {
+			fmt.Fprintln(os.Stderr, "nats-server:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	opts, err := parse(os.Args[1:])
+	if errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err = bench(ctx, opts)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench: FAILED:", err)
+		os.Exit(1)
+	}
+}
+
+func parse(args []string) (options, error) {
+	var o options
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	chosen := flags.String("scenario", "", "only these, separated by commas: "+strings.Join(scenarioNames(), ", "))
+	flags.StringVar(&o.only, "only", "", "only contenders whose name contains this")
+	flags.IntVar(&o.rounds, "rounds", 3, "how often each contender has its turn")
+	flags.IntVar(&o.messages, "messages", 100_000, "messages of a drain, and of fast consumers")
+	flags.IntVar(&o.stock, "stock-messages", 20_000, "messages for the contenders that are slow, or slower the more wait")
+	seconds := flags.Float64("seconds", 2, "how long measurements take that go on for a time; latency takes twice as long")
+	quick := flags.Bool("quick", false, "a fraction of a second for each contender, one round: to see that all of it works")
+	flags.StringVar(&o.json, "json", "", "write all results to this file")
+	flags.StringVar(&o.chart, "chart", "", "draw the ratios to this SVG file")
+	if err := flags.Parse(args); err != nil {
+		return o, err
+	}
+	if *quick {
+		o.rounds, o.messages, o.stock, *seconds = 1, 2000, 200, 0.2
+	}
+	o.window = time.Duration(*seconds * float64(time.Second))
+	if *chosen != "" {
+		o.scenarios = strings.Split(*chosen, ",")
+	}
+	for _, name := range o.scenarios {
+		if !known(name) {
+			return o, fmt.Errorf("no scenario %q, want some of %v", name, scenarioNames())
+		}
+	}
+	if flags.NArg() > 0 || o.rounds < 1 || o.messages < 1 || o.stock < 1 || o.window <= 0 {
+		return o, errors.New("rounds, messages and seconds must be positive, and there are no other arguments")
+	}
+	return o, nil
+}

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A scenario is work that contenders do in turn.
+type scenario struct {
+	name, title string
+	unit        string
+	base        string // the contender that the ratios are to
+	latency     bool   // what counts are the times, not the rates
+	contenders  []contender
+}
+
+// A contender does the work in one way, on a stage of its own, and checks what it did.
+type contender struct {
+	name string
+	run  func(ctx context.Context, st *stage) (result, error)
+}
+
+// A result is one run of one contender.
+type result struct {
+	Scenario   string        `json:"scenario"`
+	Contender  string        `json:"contender"`
+	Round      int           `json:"round"`
+	Messages   int           `json:"messages"`
+	Seconds    float64       `json:"seconds"`
+	Rate       float64       `json:"rate"`
+	Ratio      float64       `json:"ratio,omitempty"` // to the base in the same round
+	CPU        processorTime `json:"cpu_seconds"`
+	OtherCores float64       `json:"other_cores"` // what the rest of the machine used meanwhile
+	Latency    *quantiles    `json:"latency_ms,omitempty"`
+	Error      string        `json:"error,omitempty"`
+}
+
+func scenarios() []scenario {
+	return []scenario{drainScenario(), enqueueScenario(), consumeScenario(), endToEndScenario(), latencyScenario(), embeddedScenario()}
+}
+
+func scenarioNames() []string {
+	var names []string
+	for _, s := range scenarios() {
+		names = append(names, s.name)
+	}
+	return names
+}
+
+func known(name string) bool { return slices.Contains(scenarioNames(), name) }
+
+func bench(ctx context.Context, opts options) (err error) {
+	begin := time.Now()
+	srv, err := startServers(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, srv.stop()) }()
+	rep, err := newReport(ctx, srv, opts)
+	if err != nil {
+		return err
+	}
+	fmt.Println(rep.Machine.String())
+	failed := 0
+	for _, s := range scenarios() {
+		if len(opts.scenarios) > 0 && !slices.Contains(opts.scenarios, s.name) {
+			continue
+		}
+		results, err := srv.rounds(ctx, s, opts)
+		if err != nil {
+			return err
+		}
+		rep.Results = append(rep.Results, results...)
+		for _, r := range results {
+			if r.Error != "" {
+				failed++
+			}
+		}
+		rep.Summaries = append(rep.Summaries, summarise(s, results)...)
+		fmt.Print(table(s, rep.Summaries))
+	}
+	rep.Seconds = time.Since(begin).Seconds()
+	if err := rep.write(opts); err != nil {
+		return err
+	}
+	if failed > 0 {
+		return fmt.Errorf("%d runs did not pass their check, see above", failed)
+	}
+	return nil
+}
+
+// rounds gives each contender its turn, and then again. A run that fails is a result with an error.
+func (s *servers) rounds(ctx context.Context, sc scenario, opts options) ([]result, error) {
+	fmt.Printf("\n%s: %s\n", sc.name, sc.title)
+	var all []result
+	for round := 1; round <= opts.rounds; round++ {
+		var base float64
+		first := len(all)
+		for _, c := range sc.contenders {
+			if !strings.Contains(c.name, opts.only) {
+				continue
+			}
+			r, err := s.turn(ctx, c, opts)
+			if ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
+			r.Scenario, r.Contender, r.Round = sc.name, c.name, round
+			if err != nil {
+				r.Error = err.Error()
+				fmt.Fprintf(os.Stderr, "  FAILED: %s: %v\n", c.name, err)
+			}
+			if c.name == sc.base && err == nil {
+				base = r.Rate
+			}
+			all = append(all, r)
+			fmt.Printf("  %d  %-44s %10s %s in %.2f s%s\n", round, c.name, spaced(r.Rate), sc.unit, r.Seconds, r.Latency)
+		}
+		for i := range all[first:] {
+			if base > 0 {
+				all[first+i].Ratio = all[first+i].Rate / base
+			}
+		}
+	}
+	return all, nil
+}
+
+func (s *servers) turn(ctx context.Context, c contender, opts options) (r result, err error) {
+	st, err := s.newStage(ctx, opts)
+	if err != nil {
+		return result{}, err
+	}
+	defer func() { err = errors.Join(err, st.clear()) }()
+	return c.run(ctx, st)
+}
+
+// quantiles of times, in milliseconds.
+type quantiles struct {
+	P50 float64 `json:"p50"`
+	P95 float64 `json:"p95"`
+	P99 float64 `json:"p99"`
+	Max float64 `json:"max"`
+}
+
+func (q *quantiles) String() string {
+	if q == nil {
+		return ""
+	}
+	return fmt.Sprintf(", p50 %.1f ms, p95 %.1f ms, p99 %.1f ms, max %.1f ms", q.P50, q.P95, q.P99, q.Max)
+}
+
+func quantilesOf(times []time.Duration) *quantiles {
+	if len(times) == 0 {
+		return nil
+	}
+	times = slices.Sorted(slices.Values(times))
+	at := func(share float64) float64 {
+		return float64(times[min(int(share*float64(len(times))), len(times)-1)].Microseconds()) / 1000
+	}
+	return &quantiles{P50: at(0.5), P95: at(0.95), P99: at(0.99), Max: at(1)}
+}
