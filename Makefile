@@ -1,6 +1,6 @@
 # Every target is one line around a program or script that also runs without make.
 
-.PHONY: build test cases-long pooler crash faults fuzz lint bench mutants sabotage demo
+.PHONY: build test cases-long pooler crash faults fuzz lint bench benchmarks mutants sabotage demo
 
 # The millbridge binary, in bin/.
 build:
@@ -35,7 +35,13 @@ fuzz:
 lint:
 	bash .ci/lint
 
+# Measures Millbridge beside the stock Watermill assembly, River and the raw limits, on servers that it starts itself. It
+# takes about a quarter of an hour. For less: make bench ARGS="-scenario drain -rounds 1"
 bench:
+	go -C tests/bench build -o ../../bin/bench . && bin/bench $(ARGS)
+
+# The Go benchmarks beside the code, for benchstat.
+benchmarks:
 	go run ./internal/testrun -run '^$$' -bench . -benchmem $(ARGS)
 
 # Removes each registered guard in turn and shows that a test fails. For some of them: make mutants ARGS="-run cursor"

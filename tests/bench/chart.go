@@ -29,12 +29,15 @@ func chart(r *report) string {
 		}
 		title := s.name + ": " + s.title
 		fmt.Fprintf(&b, `<text x="10" y="%d" class="t">%s</text>`+"\n", y, html.EscapeString(title))
-		fmt.Fprintf(&b, `<text x="10" y="%d" class="s">times "%s", %s; bar: median, line: min to max of %d rounds</text>`+"\n",
+		fmt.Fprintf(&b, `<text x="10" y="%d" class="s">times "%s" or what is named behind, %s; bar: median, line: min to max of %d rounds</text>`+"\n",
 			y+16, html.EscapeString(s.base), html.EscapeString(s.unit), r.Options.Rounds)
 		y += head - 16
 		for _, x := range shown {
 			at := func(v float64) float64 { return left + v/most*room }
-			class := "o"
+			class, other := "o", ""
+			if x.Base != s.base && x.Base != x.Contender {
+				other = " of " + html.EscapeString(x.Base)
+			}
 			switch {
 			case strings.HasPrefix(x.Contender, "millbridge") || s.name == "embedded":
 				class = "m"
@@ -44,7 +47,7 @@ func chart(r *report) string {
 			fmt.Fprintf(&b, `<text x="%d" y="%d" class="n">%s</text>`, left-8, y+14, html.EscapeString(x.Contender))
 			fmt.Fprintf(&b, `<rect x="%d" y="%d" width="%.1f" height="%d" class="%s"/>`, left, y+2, at(x.Ratio.Median)-left, row-7, class)
 			fmt.Fprintf(&b, `<line x1="%.1f" x2="%.1f" y1="%d" y2="%d"/>`, at(x.Ratio.Min), at(x.Ratio.Max), y+9, y+9)
-			fmt.Fprintf(&b, `<text x="%.1f" y="%d">%.2f x (%s/s)</text>`+"\n", at(x.Ratio.Max)+6, y+14, x.Ratio.Median, spaced(x.Rate.Median))
+			fmt.Fprintf(&b, `<text x="%.1f" y="%d">%.2f x (%s/s)%s</text>`+"\n", at(x.Ratio.Max)+6, y+14, x.Ratio.Median, spaced(x.Rate.Median), other)
 			y += row
 		}
 		y += head - 16

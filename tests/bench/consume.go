@@ -36,16 +36,16 @@ func consumeScenario() scenario {
 				return consumeMillbridge(ctx, st, none, st.opts.messages)
 			}},
 			{"millbridge, lease (default)", func(ctx context.Context, st *stage) (result, error) {
-				return consumeMillbridge(ctx, st, lease, st.opts.stock)
+				return consumeMillbridge(ctx, st, lease, st.opts.transactions())
 			}},
 			{"millbridge, transactional, inserts a row", func(ctx context.Context, st *stage) (result, error) {
-				return consumeMillbridge(ctx, st, tx, st.opts.stock)
+				return consumeMillbridge(ctx, st, tx, st.opts.transactions())
 			}},
 			{"river, defaults", func(ctx context.Context, st *stage) (result, error) {
-				return consumeRiver(ctx, st, riverDefault, min(st.opts.stock, st.opts.messages/10))
+				return consumeRiver(ctx, st, riverDefault, st.opts.transactions())
 			}},
 			{"river, tuned", func(ctx context.Context, st *stage) (result, error) {
-				return consumeRiver(ctx, st, riverTuned, st.opts.stock)
+				return consumeRiver(ctx, st, riverTuned, st.opts.transactions())
 			}},
 			{"raw: Consume, Ack", consumeRaw},
 			{"raw: Consume, transaction, Ack", consumeRawTransactions},
@@ -251,7 +251,7 @@ func consumeRawTransactions(ctx context.Context, st *stage) (r result, err error
 	if err := st.rawStream(ctx); err != nil {
 		return result{}, err
 	}
-	n := st.opts.stock
+	n := st.opts.transactions()
 	if err := st.fill(ctx, n); err != nil {
 		return result{}, err
 	}
@@ -266,11 +266,12 @@ func consumeRawTransactions(ctx context.Context, st *stage) (r result, err error
 		if err != nil {
 			return err
 		}
-		stopping := make(chan struct{})
 		go func() {
-			<-t.done
+			select {
+			case <-t.done:
+			case <-ctx.Done():
+			}
 			messages.Stop()
-			close(stopping)
 		}()
 		err = inParallel(all, func(w *writer) error {
 			for {

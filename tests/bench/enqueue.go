@@ -35,6 +35,10 @@ func enqueueScenario() scenario {
 	return scenario{
 		name: "enqueue", title: fmt.Sprintf("%d connections commit a business row and its messages as fast as they can", conns),
 		unit: "tx/s", base: "stock publisher, database/sql",
+		bases: map[string]string{
+			"stock publisher, 100 messages": "stock publisher, 100 messages", "millbridge, pgx, 100 messages": "stock publisher, 100 messages",
+			"river, InsertManyFast, 100 messages": "stock publisher, 100 messages",
+		},
 		contenders: []contender{
 			enqueue("stock publisher, database/sql", 1, stock),
 			enqueue("millbridge, pgx", 1, mb(func(s *postgres.Store) transaction { return inOutbox(s, nil, plain) })),

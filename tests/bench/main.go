@@ -12,6 +12,7 @@ import (
 	"time"
 )
 
+// options of a run.
 type options struct {
 	scenarios []string // empty means all
 	only      string   // part of the contenders' names
@@ -19,6 +20,7 @@ type options struct {
 	messages  int
 	stock     int           // messages for those whose rate falls with the backlog, or that are slow
 	window    time.Duration // of measurements that go on for a time
+	quick     bool
 	json      string
 	chart     string
 }
@@ -48,6 +50,9 @@ func main() {
 	}
 }
 
+// transactions is how many messages there are for consumers that commit for each of them.
+func (o options) transactions() int { return max(o.stock/4, 1) }
+
 func parse(args []string) (options, error) {
 	var o options
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
@@ -57,14 +62,14 @@ func parse(args []string) (options, error) {
 	flags.IntVar(&o.messages, "messages", 100_000, "messages of a drain, and of fast consumers")
 	flags.IntVar(&o.stock, "stock-messages", 20_000, "messages for the contenders that are slow, or slower the more wait")
 	seconds := flags.Float64("seconds", 2, "how long measurements take that go on for a time; latency takes twice as long")
-	quick := flags.Bool("quick", false, "a fraction of a second for each contender, one round: to see that all of it works")
+	flags.BoolVar(&o.quick, "quick", false, "a fraction of a second for each contender, one round: to see that all of it works")
 	flags.StringVar(&o.json, "json", "", "write all results to this file")
 	flags.StringVar(&o.chart, "chart", "", "draw the ratios to this SVG file")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
-	if *quick {
-		o.rounds, o.messages, o.stock, *seconds = 1, 2000, 200, 0.2
+	if o.quick {
+		o.rounds, o.messages, o.stock, *seconds = 1, 2000, 200, 0.1
 	}
 	o.window = time.Duration(*seconds * float64(time.Second))
 	if *chosen != "" {

@@ -121,7 +121,7 @@ func loadAverage() string {
 func summarise(s scenario, results []result) []summary {
 	var all []summary
 	for _, c := range s.contenders {
-		sum := summary{Scenario: s.name, Contender: c.name, Unit: s.unit, Base: s.base}
+		sum := summary{Scenario: s.name, Contender: c.name, Unit: s.unit, Base: s.baseOf(c.name)}
 		var rates, ratios, p50, p99 []float64
 		var passed []result
 		for _, r := range results {

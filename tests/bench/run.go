@@ -14,9 +14,17 @@ import (
 type scenario struct {
 	name, title string
 	unit        string
-	base        string // the contender that the ratios are to
-	latency     bool   // what counts are the times, not the rates
+	base        string            // the contender that the ratios are to; empty if there are none
+	bases       map[string]string // the same for contenders that are compared with another one
+	latency     bool              // what counts are the times, not the rates
 	contenders  []contender
+}
+
+func (s scenario) baseOf(contender string) string {
+	if other := s.bases[contender]; other != "" {
+		return other
+	}
+	return s.base
 }
 
 // A contender does the work in one way, on a stage of its own, and checks what it did.
@@ -83,10 +91,10 @@ func bench(ctx context.Context, opts options) (err error) {
 		}
 		rep.Summaries = append(rep.Summaries, summarise(s, results)...)
 		fmt.Print(table(s, rep.Summaries))
-	}
-	rep.Seconds = time.Since(begin).Seconds()
-	if err := rep.write(opts); err != nil {
-		return err
+		rep.Seconds = time.Since(begin).Seconds()
+		if err := rep.write(opts); err != nil {
+			return err
+		}
 	}
 	if failed > 0 {
 		return fmt.Errorf("%d runs did not pass their check, see above", failed)
@@ -99,7 +107,7 @@ func (s *servers) rounds(ctx context.Context, sc scenario, opts options) ([]resu
 	fmt.Printf("\n%s: %s\n", sc.name, sc.title)
 	var all []result
 	for round := 1; round <= opts.rounds; round++ {
-		var base float64
+		rates := make(map[string]float64)
 		first := len(all)
 		for _, c := range sc.contenders {
 			if !strings.Contains(c.name, opts.only) {
@@ -114,15 +122,16 @@ func (s *servers) rounds(ctx context.Context, sc scenario, opts options) ([]resu
 				r.Error = err.Error()
 				fmt.Fprintf(os.Stderr, "  FAILED: %s: %v\n", c.name, err)
 			}
-			if c.name == sc.base && err == nil {
-				base = r.Rate
+			if err == nil {
+				rates[c.name] = r.Rate
 			}
 			all = append(all, r)
 			fmt.Printf("  %d  %-44s %10s %s in %.2f s%s\n", round, c.name, spaced(r.Rate), sc.unit, r.Seconds, r.Latency)
 		}
 		for i := range all[first:] {
-			if base > 0 {
-				all[first+i].Ratio = all[first+i].Rate / base
+			r := &all[first+i]
+			if base := rates[sc.baseOf(r.Contender)]; base > 0 && r.Error == "" {
+				r.Ratio = r.Rate / base
 			}
 		}
 	}

@@ -79,8 +79,12 @@ type stage struct {
 	js   natsjs.JetStream
 }
 
-// conns is how many connections to the database writers have.
-const conns = 16
+const (
+	// conns is how many connections to the database writers have.
+	conns = 16
+	// poolConns is how many the forwarder, the bridge or River have for themselves.
+	poolConns = 20
+)
 
 const sqlBusinessTable = `CREATE TABLE business (
 	id bigserial PRIMARY KEY, customer text NOT NULL, amount bigint NOT NULL, created_at timestamptz NOT NULL DEFAULT now())`
@@ -95,8 +99,10 @@ func (s *servers) newStage(ctx context.Context, opts options) (st *stage, err er
 	}()
 	create := func(conn *pgx.Conn) error {
 		// What the run before has left to write to disk is not this one's cost.
-		if _, err := conn.Exec(ctx, "CHECKPOINT"); err != nil {
-			return err
+		if !opts.quick {
+			if _, err := conn.Exec(ctx, "CHECKPOINT"); err != nil {
+				return err
+			}
 		}
 		_, err := conn.Exec(ctx, "CREATE DATABASE "+st.name)
 		return err
@@ -110,7 +116,7 @@ func (s *servers) newStage(ctx context.Context, opts options) (st *stage, err er
 	}
 	u.Path = "/" + st.name
 	st.url = u.String()
-	if st.pool, err = st.newPool(ctx, conns+8); err != nil {
+	if st.pool, err = st.newPool(ctx); err != nil {
 		return st, err
 	}
 	if _, err := st.pool.Exec(ctx, sqlBusinessTable); err != nil {
@@ -125,12 +131,15 @@ func (s *servers) newStage(ctx context.Context, opts options) (st *stage, err er
 	return st, st.deleteStreams(ctx)
 }
 
-func (st *stage) newPool(ctx context.Context, size int32) (*pgxpool.Pool, error) {
+func (st *stage) newPool(ctx context.Context) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(st.url)
 	if err != nil {
 		return nil, err
 	}
-	cfg.MaxConns, cfg.MinConns = size, size
+	cfg.MaxConns = poolConns
+	if !st.opts.quick {
+		cfg.MinConns = poolConns
+	}
 	return pgxpool.NewWithConfig(ctx, cfg)
 }
 

@@ -38,12 +38,10 @@ func (st *stage) withWriters(ctx context.Context, n int, do func(all []*writer) 
 	var all []*writer
 	for range n {
 		w := &writer{}
-		conn, err := st.pool.Acquire(ctx)
-		if err != nil {
+		if w.conn, err = pgx.Connect(ctx, st.url); err != nil {
 			return err
 		}
-		defer conn.Release()
-		w.conn = conn.Conn()
+		defer w.conn.Close(ctx)
 		if w.db, err = db.Conn(ctx); err != nil {
 			return err
 		}
