@@ -64,9 +64,9 @@ func (r *Reader) Read(ctx context.Context, p schema.ReadParams) ([]schema.Row, e
 			continue
 		}
 		if a.identity != r.identity {
-			again := r.floor > 0
+			again := r.floor > 0 || a.rested
 			r.identity, r.floor, r.rest, made = a.identity, 0, rest{}, nil
-			if again { // the floor was about numbers that may have come back
+			if again { // floor and rest were about numbers that may have come back
 				r.s.log.InfoContext(ctx, "database has restarted or recovered, outbox is read from its start", "stream", r.stream, "first_slot", r.from)
 				continue
 			}

@@ -135,14 +135,22 @@ func scan(ctx context.Context, js natsjs.JetStream, name string, f func(m natsjs
 		return wrap("scan "+name, err)
 	}
 	defer messages.Stop()
-	for {
+	for anew := 0; ; {
 		wait, cancel := context.WithTimeout(ctx, patience)
 		m, err := messages.Next(natsjs.NextContext(wait))
 		cancel()
 		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-			// What was left may have expired meanwhile.
-			if info, err := consumer.Info(ctx); err != nil || info.NumPending == 0 {
-				return err
+			// What was left may have expired meanwhile. A consumer that is gone, with the server that had it, is made anew.
+			info, err := consumer.Info(ctx)
+			if errors.Is(err, natsjs.ErrConsumerNotFound) && anew < 12 {
+				anew++
+				continue
+			}
+			if err != nil {
+				return wrap("scan "+name, err)
+			}
+			if info.NumPending == 0 {
+				return nil
 			}
 			continue
 		}
