@@ -158,6 +158,7 @@ func plain(int) []schema.Option { return nil }
 
 // withOrder gives it an ordering key, withKey an idempotency key of its own.
 func withOrder(seq int) []schema.Option { return []schema.Option{ordered(seq)} }
+
 func withKey(seq int) []schema.Option {
 	return []schema.Option{schema.WithKey(keyOf(seq) + schema.NewID())}
 }
