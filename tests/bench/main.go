@@ -23,6 +23,7 @@ type options struct {
 	quick     bool
 	json      string
 	chart     string
+	profile   string
 }
 
 func main() {
@@ -65,6 +66,7 @@ func parse(args []string) (options, error) {
 	flags.BoolVar(&o.quick, "quick", false, "a fraction of a second for each contender, one round: to see that all of it works")
 	flags.StringVar(&o.json, "json", "", "write all results to this file")
 	flags.StringVar(&o.chart, "chart", "", "draw the ratios to this SVG file")
+	flags.StringVar(&o.profile, "profile", "", "write a profile of this process's processor time to this file; choose one contender with -only")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}

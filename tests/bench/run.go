@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime/pprof"
 	"slices"
 	"strings"
 	"time"
@@ -63,6 +64,17 @@ func scenarioNames() []string {
 func known(name string) bool { return slices.Contains(scenarioNames(), name) }
 
 func bench(ctx context.Context, opts options) (err error) {
+	if opts.profile != "" {
+		f, err := os.Create(opts.profile)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return err
+		}
+		defer pprof.StopCPUProfile()
+	}
 	begin := time.Now()
 	srv, err := startServers(ctx)
 	if err != nil {
@@ -109,7 +121,7 @@ func (s *servers) rounds(ctx context.Context, sc scenario, opts options) ([]resu
 	for round := 1; round <= opts.rounds; round++ {
 		rates := make(map[string]float64)
 		first := len(all)
-		for _, c := range sc.contenders {
+		for _, c := range inTurn(sc.contenders, round) {
 			if !strings.Contains(c.name, opts.only) {
 				continue
 			}
@@ -136,6 +148,15 @@ func (s *servers) rounds(ctx context.Context, sc scenario, opts options) ([]resu
 		}
 	}
 	return all, nil
+}
+
+// inTurn is the order of a round: every other one is backwards, so that nobody always comes after the same one.
+func inTurn(contenders []contender, round int) []contender {
+	order := slices.Clone(contenders)
+	if round%2 == 0 {
+		slices.Reverse(order)
+	}
+	return order
 }
 
 func (s *servers) turn(ctx context.Context, c contender, opts options) (r result, err error) {
