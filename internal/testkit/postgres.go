@@ -82,21 +82,13 @@ func databaseName() string {
 }
 
 func createDatabase(admin, name, template string) error {
-	create := func(ctx context.Context, conn *pgx.Conn) error {
-		statement := "CREATE DATABASE " + name
-		if template != "" {
-			statement += " TEMPLATE " + template
-		}
-		// Copying files is half the work of copying pages through the log, which is the default since version 15.
-		if major, err := majorOf(conn); err == nil && major >= 15 {
-			statement += " STRATEGY file_copy"
-		}
-		_, err := conn.Exec(ctx, statement)
-		return err
+	statement := "CREATE DATABASE " + name
+	if template != "" {
+		statement += " TEMPLATE " + template
 	}
 	// The session that migrated the template may still be on its way out.
 	for attempt := 0; ; attempt++ {
-		err := asAdmin(admin, create)
+		err := execAdmin(admin, statement)
 		if err == nil || !inUse(err) || attempt == 3 {
 			return err
 		}
@@ -121,15 +113,8 @@ func openURL(url string) (*pgxpool.Pool, error) {
 	return pgxpool.NewWithConfig(context.Background(), cfg)
 }
 
+// execAdmin uses a connection of its own each time: a pool would leave goroutines behind that leak checks see.
 func execAdmin(admin, statement string) error {
-	return asAdmin(admin, func(ctx context.Context, conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, statement)
-		return err
-	})
-}
-
-// asAdmin uses a connection of its own each time: a pool would leave goroutines behind that leak checks see.
-func asAdmin(admin string, do func(ctx context.Context, conn *pgx.Conn) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), adminTimeout)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, admin)
@@ -137,12 +122,8 @@ func asAdmin(admin string, do func(ctx context.Context, conn *pgx.Conn) error) e
 		return fmt.Errorf("connect: %w", err)
 	}
 	defer conn.Close(ctx)
-	return do(ctx, conn)
-}
-
-func majorOf(conn *pgx.Conn) (int, error) {
-	digits, _, _ := strings.Cut(conn.PgConn().ParameterStatus("server_version"), ".")
-	return strconv.Atoi(digits)
+	_, err = conn.Exec(ctx, statement)
+	return err
 }
 
 // backend is the server that this process tests on.
