@@ -139,6 +139,12 @@ func TestOrdered_processes_that_come_and_go(t *testing.T) {
 				t.Error(err)
 			}
 		}
+		b.eventually(func() error { // before the first was sent, no jobs wait either
+			if n := b.count("SELECT count(*) FROM effects"); n < 3*each {
+				return fmt.Errorf("%d effects, want %d", n, 3*each)
+			}
+			return nil
+		})
 		b.awaitNoJobs()
 		if n := b.count("SELECT count(*) FROM effects"); n != 3*each {
 			t.Errorf("%d effects, want %d", n, 3*each)
