@@ -47,7 +47,7 @@ func strangeSessions(t *testing.T, pool *pgxpool.Pool) {
 
 func TestC27_behind_a_transaction_pooler(t *testing.T) {
 	t.Parallel()
-	for _, exec := range []string{"cache_describe", "exec"} {
+	for _, exec := range poolerModes {
 		t.Run(exec, func(t *testing.T) {
 			t.Parallel()
 			schematest.Run(t, onPool(t, func() *pgxpool.Pool {
