@@ -41,8 +41,15 @@ func (w *world) rest(handled bool) {
 	if handled {
 		filters = []string{"jobs.>", "replay.>"}
 	}
-	if err == nil {
-		err = w.awaitEmpty(ctx, "the stream of jobs", func(ctx context.Context) (int64, error) { return w.unhandled(ctx, filters) })
+	if err == nil { // what handles jobs may publish others: neither counts as empty before both are
+		err = w.awaitEmpty(ctx, "the stream of jobs and the outbox", func(ctx context.Context) (n int64, err error) {
+			for range 2 {
+				jobs, jobsErr := w.unhandled(ctx, filters)
+				rows, rowsErr := w.count(ctx, `SELECT count(*) FROM `+w.table("outbox"))
+				n, err = n+jobs+rows, errors.Join(err, jobsErr, rowsErr)
+			}
+			return n, err
+		})
 	}
 	if handled {
 		w.awaitAudit(ctx)
