@@ -231,8 +231,10 @@ func TestSQLite_is_copied_back(t *testing.T) {
 	pause(time.Second)
 	stop()
 	w.settled(3 * time.Minute)
+	s.close()
 	// One batch more, or the last cursor might still name all that was sent: then it is known to be, and is not sent again,
 	// although what handlers made of it went back with the file.
+	s, w = work()
 	s.waiting(t, 1)
 	w.settled(3 * time.Minute)
 	s.close()
