@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
 	"github.com/millbridge/millbridge/schema"
 )
 
@@ -26,9 +27,15 @@ func bytesOf(s string) []byte {
 	return []byte(s)
 }
 
-func loadSaga(ctx context.Context, tx pgx.Tx, saga, id string) (rec schema.SagaRecord, found bool, err error) {
-	err = pgxRunner{tx}.run(ctx, statement{
-		sql:  `SELECT ` + sagaColumns + ` FROM millbridge.sagas WHERE saga = $1::text AND id = $2::text FOR UPDATE`,
+// Saga returns a saga as it stands, and whether there is one.
+func (s *Store) Saga(ctx context.Context, saga, id string) (rec schema.SagaRecord, found bool, err error) {
+	return readSaga(ctx, s.pool, saga, id, "")
+}
+
+// readSaga reads a saga, and locks it if lock says so.
+func readSaga(ctx context.Context, from batchSender, saga, id, lock string) (rec schema.SagaRecord, found bool, err error) {
+	err = pgxRunner{from}.run(ctx, statement{
+		sql:  `SELECT ` + sagaColumns + ` FROM millbridge.sagas WHERE saga = $1::text AND id = $2::text` + lock,
 		args: []any{saga, id},
 		each: func(rows rowSet) (err error) {
 			found = true
@@ -36,7 +43,7 @@ func loadSaga(ctx context.Context, tx pgx.Tx, saga, id string) (rec schema.SagaR
 			return err
 		},
 	})
-	return rec, found, wrap("load saga", err)
+	return rec, found, wrap("read saga", err)
 }
 
 const (

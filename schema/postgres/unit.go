@@ -44,7 +44,7 @@ func keyLock(run schema.Run) statement {
 }
 
 func (u unit) LoadSaga(ctx context.Context, saga, id string) (schema.SagaRecord, bool, error) {
-	return loadSaga(ctx, u.tx, saga, id)
+	return readSaga(ctx, u.tx, saga, id, " FOR UPDATE")
 }
 
 func (u unit) SaveSaga(ctx context.Context, rec schema.SagaRecord, ev schema.SagaEvent) error {

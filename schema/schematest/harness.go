@@ -62,6 +62,7 @@ type Store[Tx any] interface {
 	CircuitClosed(ctx context.Context, handler string) error
 	Durability(ctx context.Context) (level schema.Durability, weak string, err error)
 	Sagas(ctx context.Context, f schema.SagaFilter) ([]schema.SagaRecord, error)
+	Saga(ctx context.Context, saga, id string) (rec schema.SagaRecord, found bool, err error)
 	SagaHistory(ctx context.Context, saga, id string) ([]schema.SagaEvent, error)
 
 	Backlogs(ctx context.Context) ([]schema.Backlog, error)

@@ -74,6 +74,34 @@ func testSagas[Tx any](t *testing.T, open Opener[Tx]) {
 		}
 	})
 
+	t.Run("what is tried in vain leaves nothing, and the rest commits", func(t *testing.T) {
+		s := start(t, open)
+		if rec, found, err := s.Store.Saga(s.ctx, "loan", "a"); found || err != nil {
+			t.Errorf("%+v, %v before there is one", rec, err)
+		}
+		s.must(s.Store.Unit(s.ctx, func(u schema.Unit) error {
+			rec, ev := at("a", 1, schema.SagaRunning)
+			s.must(u.Try(s.ctx, func() error { return u.SaveSaga(s.ctx, rec, ev) }))
+			s.wants(u.Try(s.ctx, func() error {
+				rec, ev := at("a", 2, schema.SagaDone)
+				s.must(u.SaveSaga(s.ctx, rec, ev))
+				_, err := u.Append(s.ctx, []schema.Envelope{schema.NewEvent("done", nil)})
+				s.must(err)
+				return errRollback
+			}), errRollback)
+			s.wants(u.Try(s.ctx, func() error { return u.SaveSaga(s.ctx, rec, ev) }), schema.ErrRetryTransaction)
+			_, err := u.Append(s.ctx, []schema.Envelope{schema.NewEvent("begun", nil)})
+			return err
+		}))
+		rec, found, err := s.Store.Saga(s.ctx, "loan", "a")
+		if s.must(err); !found || rec.Version != 1 || rec.Status != schema.SagaRunning {
+			t.Errorf("%+v, %v", rec, found)
+		}
+		if rows := s.waiting(schema.Events); len(rows) != 1 || rows[0].Subject != "events.internal.begun" {
+			t.Errorf("waiting are %+v", rows)
+		}
+	})
+
 	t.Run("a version is written once", func(t *testing.T) {
 		s := start(t, open)
 		s.must(save(s, "a", 1, schema.SagaRunning))

@@ -58,11 +58,20 @@ func (u *unit) LoadSaga(ctx context.Context, saga, id string) (schema.SagaRecord
 	if err != nil {
 		return schema.SagaRecord{}, false, err
 	}
-	found, err := collect(ctx, tx, scanSaga, "SELECT "+sagaColumns+" FROM millbridge_sagas WHERE saga = ? AND id = ?", saga, id)
-	if err != nil || len(found) == 0 {
-		return schema.SagaRecord{}, false, wrap("load saga", err)
+	return readSaga(ctx, tx, saga, id)
+}
+
+// Saga returns a saga as it stands, and whether there is one.
+func (s *Store) Saga(ctx context.Context, saga, id string) (schema.SagaRecord, bool, error) {
+	return readSaga(ctx, s.read, saga, id)
+}
+
+func readSaga(ctx context.Context, from queryer, saga, id string) (schema.SagaRecord, bool, error) {
+	list, err := collect(ctx, from, scanSaga, "SELECT "+sagaColumns+" FROM millbridge_sagas WHERE saga = ? AND id = ?", saga, id)
+	if err != nil || len(list) == 0 {
+		return schema.SagaRecord{}, false, wrap("read saga", err)
 	}
-	return found[0], true, nil
+	return list[0], true, nil
 }
 
 func (u *unit) SaveSaga(ctx context.Context, rec schema.SagaRecord, ev schema.SagaEvent) error {
