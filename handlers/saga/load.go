@@ -53,6 +53,26 @@ func Decode[T any](rec schema.SagaRecord) (Saga[T], error) {
 	return s, nil
 }
 
+// IDOf returns the id of the saga that a message to a saga's target is for, by the message's payload; empty if it names
+// none. It is for those who look at messages, such as dead letters.
+func IDOf(payload []byte) string {
+	var args struct {
+		ID  string `json:"id"`
+		Ref string `json:"ref"`
+	}
+	if json.Unmarshal(payload, &args) != nil {
+		return ""
+	}
+	if args.Ref == "" {
+		return args.ID
+	}
+	id, err := sagaOf(args.Ref) // a report: its id is that of a job
+	if err != nil {
+		return ""
+	}
+	return id
+}
+
 // A Reader is a store that has sagas: *postgres.Store or *sqlite.Store.
 type Reader interface {
 	Saga(ctx context.Context, saga, id string) (schema.SagaRecord, bool, error)

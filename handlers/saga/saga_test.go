@@ -107,3 +107,22 @@ func TestFailure_takes_back_what_was_done_last_step_first(t *testing.T) {
 		})
 	}
 }
+
+func TestIDOf_names_the_saga_of_each_message_to_it(t *testing.T) {
+	t.Parallel()
+	d := New("trip", Step[order]{Name: "one", Do: tells("a")}, OnSignal("go", func(_ *Context, o order, _ string) (Result[order], error) {
+		return Next(o, ""), nil
+	}))
+	outcome := schema.NewJob("trip", actionReport, schema.Outcome{ID: "01980a5e", Ref: callRef("a/b", 3, 0)})
+	for payload, want := range map[string]string{
+		string(d.Start("a/b", order{}).Payload):          "a/b",
+		string(d.Signal("a/b", "go", "now").Payload):     "a/b",
+		string(outcome.Payload):                          "a/b", // not the job's
+		`{"id": "01980a5e", "ref": "of another system"}`: "",
+		`not JSON`: "",
+	} {
+		if got := IDOf([]byte(payload)); got != want {
+			t.Errorf("%s is for %q, want %q", payload, got, want)
+		}
+	}
+}

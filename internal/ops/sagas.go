@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/millbridge/millbridge/handlers/saga"
@@ -119,7 +118,7 @@ func (s *Service) sagaLetters(ctx context.Context, name, id string) ([]PoisonIte
 			return items, err
 		}
 		for _, l := range letters {
-			if forSaga(l.Payload, id) {
+			if saga.IDOf(l.Payload) == id {
 				items = append(items, s.letterItem(l))
 			}
 		}
@@ -127,19 +126,4 @@ func (s *Service) sagaLetters(ctx context.Context, name, id string) ([]PoisonIte
 			return items, nil
 		}
 	}
-}
-
-// forSaga reports whether a message to a saga's target is for the one with this id.
-func forSaga(payload []byte, id string) bool {
-	var args struct {
-		ID  string `json:"id"`
-		Ref string `json:"ref"`
-	}
-	if json.Unmarshal(payload, &args) != nil {
-		return false
-	}
-	if i := strings.LastIndexByte(args.Ref, '/'); i >= 0 { // a report: its id is that of a job
-		args.ID = args.Ref[:i]
-	}
-	return args.ID == id
 }
