@@ -46,7 +46,7 @@ type group struct {
 }
 
 func prefixOf(target string) string {
-	return "MILLBRIDGE_" + strings.ToUpper(strings.ReplaceAll(target, "-", "_")) + "_"
+	return "MILLBRIDGE_" + spelling.Capitals(target) + "_"
 }
 
 // reserved are the first words of Millbridge's own variables.

@@ -74,7 +74,7 @@ func (w *Webhook) settings(prefix string) []setting {
 
 // Variable returns the environment variable that sets a key.
 func Variable(key string) string {
-	return "MILLBRIDGE_" + strings.ToUpper(strings.NewReplacer(".", "_", "-", "_").Replace(key))
+	return "MILLBRIDGE_" + spelling.Capitals(key)
 }
 
 // Keys returns all keys that can be set, with "<name>" for the name of a webhook.

@@ -16,9 +16,6 @@ func words(name string) []string {
 	return strings.FieldsFunc(name, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
 }
 
-// envName is a target's name as part of the name of an environment variable.
-func envName(target string) string { return strings.ToUpper(strings.ReplaceAll(target, "-", "_")) }
-
 // taken are the names that the generated files import packages by.
 var taken = map[string]bool{
 	"bytes": true, "context": true, "errors": true, "fmt": true, "http": true, "httptest": true, "io": true, "json": true,

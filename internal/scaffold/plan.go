@@ -13,6 +13,7 @@ import (
 	"text/template"
 
 	"github.com/millbridge/millbridge/handlers/configgroup"
+	"github.com/millbridge/millbridge/internal/spelling"
 	"github.com/millbridge/millbridge/schema"
 )
 
@@ -75,7 +76,7 @@ func Plan(m Module, o Options) ([]Change, error) {
 	}
 	d := data{
 		Module: m.Path, Target: o.Target, Package: packageName(o.Target), Actions: actions, First: actions[0], Fake: o.Fake, Ours: Ours,
-		Prefix: "MILLBRIDGE_" + envName(o.Target), Alias: m.app() + "_" + envName(o.Target),
+		Prefix: "MILLBRIDGE_" + spelling.Capitals(o.Target), Alias: m.app() + "_" + spelling.Capitals(o.Target),
 	}
 	if _, err := configgroup.Describe[struct{}](o.Target); err != nil { // the name is a word of Millbridge's own settings
 		d.Prefix, d.Alias = d.Alias, ""

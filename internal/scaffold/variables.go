@@ -41,7 +41,7 @@ func (p pack) variablesPrefix() string {
 	if p.group.prefix != "" {
 		return p.group.prefix
 	}
-	return "MILLBRIDGE_" + envName(p.target)
+	return "MILLBRIDGE_" + spelling.Capitals(p.target)
 }
 
 // variables returns the names of the variables that the target reads.

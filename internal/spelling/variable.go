@@ -5,6 +5,11 @@ import (
 	"unicode"
 )
 
+// Capitals makes CRM_EU of crm-eu, and DATABASE_URL of database.url: a name as part of the name of an environment variable.
+func Capitals(name string) string { return strings.ToUpper(separators.Replace(name)) }
+
+var separators = strings.NewReplacer(".", "_", "-", "_")
+
 // Variable makes BASE_URL of BaseURL.
 func Variable(name string) string {
 	var b strings.Builder
