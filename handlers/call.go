@@ -27,6 +27,19 @@ type Call struct {
 	Unit        schema.Unit // the transaction of the run in [ModeTx], else nil
 }
 
+// CallOf returns what a call of the handler knows from the message itself. Attempts, deadline and transaction are for
+// those who run handlers to add.
+func CallOf(handler string, env schema.Envelope) Call {
+	c := Call{
+		Handler: handler, ID: env.ID, Key: env.IdempotencyKey(), Tenant: env.Tenant, Actor: env.Actor, RequestID: env.RequestID,
+		TraceParent: env.TraceParent, TraceState: env.TraceState,
+	}
+	if env.Replay != nil {
+		c.Replay = env.Replay.Number
+	}
+	return c
+}
+
 type callKey struct{}
 
 // running is a call with what the handler answers.

@@ -181,7 +181,7 @@ func ExampleReport() {
 
 func ExampleHooks() {
 	type spanKey struct{}
-	hooks := handlers.Hooks{
+	hooks := handlers.HookList{{
 		Start: func(ctx context.Context, env schema.Envelope) context.Context {
 			return context.WithValue(ctx, spanKey{}, "span of "+env.Type())
 		},
@@ -191,13 +191,13 @@ func ExampleHooks() {
 		Settled: func(_ context.Context, env schema.Envelope, d handlers.Decision) {
 			fmt.Println(env.IdempotencyKey(), d.Verdict, d.Wait)
 		},
-	}
+	}}
 	// What router.Config.Hooks or inprocess.Config.Hooks do with them:
 	env := Charge.New(charge{"o-7", 1250}, schema.WithKey("o-7/charge"))
-	ctx := hooks.CallStart(context.Background(), slog.Default(), env)
+	run := hooks.Start(context.Background(), slog.Default(), env)
 	err := errors.New("the bank is closed")
-	hooks.CallEnd(ctx, slog.Default(), env, err, time.Second)
-	hooks.CallSettled(ctx, slog.Default(), env, handlers.Decide(Charge.Retry, 1, env.ID, err))
+	run.End(err, time.Second)
+	run.Settled(handlers.Decide(Charge.Retry, 1, env.ID, err))
 	// Output:
 	// span of job.billing.charge ends with the bank is closed
 	// o-7/charge retry 1s

@@ -3,6 +3,7 @@ package handlers
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/millbridge/millbridge/schema"
@@ -26,39 +27,70 @@ var verdictNames = [...]string{"ack", "retry", "dead", "release", "leave", "snoo
 // String returns the verdict's name, for logs and metrics.
 func (v Verdict) String() string { return nameOf(verdictNames[:], v) }
 
-// CallStart calls Start. It is, like the other Call methods, for those who run handlers.
-func (h Hooks) CallStart(ctx context.Context, log *slog.Logger, env schema.Envelope) (next context.Context) {
+// A HookList calls several hooks as one. It is for those who run handlers. The first hook begins first and ends last, so
+// that each may rely on those before it.
+type HookList []Hooks
+
+// Start calls every Start, each with the context of the one before it.
+func (l HookList) Start(ctx context.Context, log *slog.Logger, env schema.Envelope) *HookRun {
+	r := &HookRun{hooks: l, log: log, env: env, own: make([]context.Context, 0, len(l)), last: ctx}
+	for _, h := range l {
+		r.last = h.start(r.last, log, env)
+		r.own = append(r.own, r.last)
+	}
+	return r
+}
+
+// A HookRun is one run of a handler as its hooks see it. It is not safe for concurrent use.
+type HookRun struct {
+	hooks HookList
+	log   *slog.Logger
+	env   schema.Envelope
+	own   []context.Context // what each Start returned
+	last  context.Context
+}
+
+// Context returns the handler's context: what the last Start returned.
+func (r *HookRun) Context() context.Context { return r.last }
+
+// End calls every End, each with the context of its own Start.
+func (r *HookRun) End(err error, took time.Duration) {
+	for i, h := range slices.Backward(r.hooks) {
+		if h.End != nil {
+			contained(r.own[i], r.log, "end", r.env, func() { h.End(r.own[i], r.env, err, took) })
+		}
+	}
+}
+
+// Settled calls every Settled, each with the context of its own Start, which does not end with the run here.
+func (r *HookRun) Settled(d Decision) {
+	for i, h := range slices.Backward(r.hooks) {
+		if h.Settled != nil {
+			ctx := context.WithoutCancel(r.own[i])
+			contained(ctx, r.log, "settled", r.env, func() { h.Settled(ctx, r.env, d) })
+		}
+	}
+}
+
+func (h Hooks) start(ctx context.Context, log *slog.Logger, env schema.Envelope) (next context.Context) {
 	next = ctx
 	if h.Start == nil {
 		return next
 	}
-	defer contain(ctx, log, "start", env)
-	if got := h.Start(ctx, env); got != nil {
-		next = got
-	}
+	contained(ctx, log, "start", env, func() {
+		if got := h.Start(ctx, env); got != nil {
+			next = got
+		}
+	})
 	return next
 }
 
-// CallEnd calls End.
-func (h Hooks) CallEnd(ctx context.Context, log *slog.Logger, env schema.Envelope, err error, took time.Duration) {
-	if h.End == nil {
-		return
-	}
-	defer contain(ctx, log, "end", env)
-	h.End(ctx, env, err, took)
-}
-
-// CallSettled calls Settled.
-func (h Hooks) CallSettled(ctx context.Context, log *slog.Logger, env schema.Envelope, d Decision) {
-	if h.Settled == nil {
-		return
-	}
-	defer contain(ctx, log, "settled", env)
-	h.Settled(ctx, env, d)
-}
-
-func contain(ctx context.Context, log *slog.Logger, hook string, env schema.Envelope) {
-	if v := recover(); v != nil {
-		log.ErrorContext(ctx, "hook panicked", "hook", hook, "id", env.ID, "panic", v)
-	}
+// contained keeps a hook's panic from the message.
+func contained(ctx context.Context, log *slog.Logger, hook string, env schema.Envelope, call func()) {
+	defer func() {
+		if v := recover(); v != nil {
+			log.ErrorContext(ctx, "hook panicked", "hook", hook, "id", env.ID, "panic", v)
+		}
+	}()
+	call()
 }

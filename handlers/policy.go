@@ -95,6 +95,27 @@ func (p Policy) OrDefault() Policy {
 	return p
 }
 
+// Rules returns how the attempts at a message are spaced and how long each may take: as the type of its job says, if h
+// knows that, else as p does.
+func (p Policy) Rules(h Handler, env schema.Envelope) (retry schema.RetryPolicy, timeout time.Duration) {
+	p = p.OrDefault()
+	retry, timeout = p.Retry, p.Timeout
+	typed, ok := h.(interface {
+		Spec(action string) (schema.JobSpec, bool)
+	})
+	if !ok || env.Kind != schema.KindJob {
+		return retry, timeout
+	}
+	spec, _ := typed.Spec(env.Name)
+	if spec.Retry != (schema.RetryPolicy{}) {
+		retry = spec.Retry
+	}
+	if spec.Timeout > 0 {
+		timeout = spec.Timeout
+	}
+	return retry, timeout
+}
+
 // Validate reports all fields of p that make no sense, by the names they have in configurations.
 func (p Policy) Validate() error {
 	var errs []error

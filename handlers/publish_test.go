@@ -121,18 +121,19 @@ func TestVerdict_names(t *testing.T) {
 
 func TestHooks(t *testing.T) {
 	t.Parallel()
-	var none handlers.Hooks
+	none := handlers.HookList{{}}
 	quiet := slog.New(slog.DiscardHandler)
 	type key struct{}
 	env := schema.NewJob("billing", "charge", nil)
-	if ctx := none.CallStart(t.Context(), quiet, env); ctx != t.Context() {
+	run := none.Start(t.Context(), quiet, env)
+	if run.Context() != t.Context() {
 		t.Error("no hook, another context")
 	}
-	none.CallEnd(t.Context(), quiet, env, nil, 0)
-	none.CallSettled(t.Context(), quiet, env, handlers.Decision{})
+	run.End(nil, 0)
+	run.Settled(handlers.Decision{})
 
 	var steps []string
-	hooks := handlers.Hooks{
+	hooks := handlers.HookList{{
 		Start: func(ctx context.Context, env schema.Envelope) context.Context {
 			return context.WithValue(ctx, key{}, "span of "+env.Name)
 		},
@@ -142,31 +143,32 @@ func TestHooks(t *testing.T) {
 		Settled: func(_ context.Context, _ schema.Envelope, d handlers.Decision) {
 			steps = append(steps, "settled", d.Wait.String())
 		},
-	}
-	ctx := hooks.CallStart(t.Context(), quiet, env)
-	hooks.CallEnd(ctx, quiet, env, errors.New("busy"), time.Second)
-	hooks.CallSettled(ctx, quiet, env, handlers.Decision{Verdict: handlers.Retry, Wait: time.Minute})
+	}}
+	run = hooks.Start(t.Context(), quiet, env)
+	run.End(errors.New("busy"), time.Second)
+	run.Settled(handlers.Decision{Verdict: handlers.Retry, Wait: time.Minute})
 	if got := strings.Join(steps, ", "); got != "end, span of charge, busy, 1s, settled, 1m0s" {
 		t.Errorf("steps are %s", got)
 	}
 
 	var log strings.Builder
-	wild := handlers.Hooks{
+	wild := handlers.HookList{{
 		Start:   func(context.Context, schema.Envelope) context.Context { panic("a") },
 		End:     func(context.Context, schema.Envelope, error, time.Duration) { panic("b") },
 		Settled: func(context.Context, schema.Envelope, handlers.Decision) { panic("c") },
-	}
+	}}
 	logger := slog.New(slog.NewTextHandler(&log, nil))
-	if ctx := wild.CallStart(t.Context(), logger, env); ctx != t.Context() {
+	run = wild.Start(t.Context(), logger, env)
+	if run.Context() != t.Context() {
 		t.Error("a hook that panicked changed the context")
 	}
-	wild.CallEnd(t.Context(), logger, env, nil, 0)
-	wild.CallSettled(t.Context(), logger, env, handlers.Decision{})
+	run.End(nil, 0)
+	run.Settled(handlers.Decision{})
 	if n := strings.Count(log.String(), "hook panicked"); n != 3 {
 		t.Errorf("%d lines: %s", n, log.String())
 	}
-	lost := handlers.Hooks{Start: func(context.Context, schema.Envelope) context.Context { return nil }}
-	if ctx := lost.CallStart(t.Context(), quiet, env); ctx != t.Context() {
+	lost := handlers.HookList{{Start: func(context.Context, schema.Envelope) context.Context { return nil }}}
+	if lost.Start(t.Context(), quiet, env).Context() != t.Context() {
 		t.Error("a hook that returned nothing changed the context")
 	}
 }

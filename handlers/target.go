@@ -99,6 +99,11 @@ func (s Subscription) Validate() error {
 	return errors.Join(validate("subscription", s.Name, s.Handler, s.Policy), wrap("subscription", s.Name, errs))
 }
 
+// Takes reports whether the subscription gets events of this name.
+func (s Subscription) Takes(event string) bool {
+	return slices.ContainsFunc(s.Events, func(filter string) bool { return overlap(filter, event) })
+}
+
 func validate(what, name string, h Handler, p Policy) error {
 	var errs []error
 	if err := schema.CheckTarget(name); err != nil {

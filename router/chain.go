@@ -37,7 +37,7 @@ type chain struct {
 	pace     *pace
 	breaker  *breaker // nil for a handler without
 	nudge    func()   // wakes the forwarder; nil if there is none
-	hooks    []handlers.Hooks
+	hooks    handlers.HookList
 	stats    stats
 	log      *slog.Logger
 

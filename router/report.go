@@ -75,14 +75,11 @@ func (c *chain) reportUnkeyed(r *run, o schema.Outcome) bool {
 
 // report puts the report of r's outcome into the outbox, if somebody has asked for it.
 func (c *chain) report(ctx context.Context, u schema.Unit, r *run, o schema.Outcome) error {
-	to := r.env.ReplyTo
-	if to == nil {
+	job, asked := r.env.Report(o)
+	if !asked {
 		return nil
 	}
-	o.Ref, o.ID, o.Key, o.Replay = to.Ref, r.inbox.MessageID, r.inbox.Key.Key, r.inbox.Replay
-	o.Target, o.Action = r.env.Target, r.env.Name
-	job := schema.NewJob(to.Target, to.Action, o, schema.WithKey(fmt.Sprintf("%s/%d/report", o.ID, o.Replay)),
-		schema.WithTime(time.Now().UTC()), handlers.Inherit(handlers.WithCall(ctx, r.call(ctx))))
+	job.Time = time.Now().UTC()
 	_, err := u.Append(ctx, []schema.Envelope{job})
 	if schema.KindOf(err) == schema.Permanent && !errors.Is(err, schema.ErrLeaseLost) {
 		return schema.WithKind(schema.Permanent, &reportError{err})

@@ -29,7 +29,7 @@ type run struct {
 	cuts     int                // how often the database has taken back what the handler did
 	retry    schema.RetryPolicy // of the job's type or of the handler
 	timeout  time.Duration      // the same
-	seen     []context.Context  // the context of each hook while the handler runs
+	hooks    *handlers.HookRun  // from when the handler is called
 	callCtx  context.Context    // that the handler was given
 	failure  error              // what the handler itself has returned
 
@@ -69,7 +69,7 @@ func (c *chain) newRun(d *subscribers.Delivery) (*run, error) {
 		return r, err
 	}
 	r.env = env
-	r.retry, r.timeout = c.treatment(env)
+	r.retry, r.timeout = c.policy.Rules(c.handler, env)
 	r.inbox = schema.Run{
 		Key: schema.InboxKeyOf(c.name, env), Owner: schema.NewID(), MessageID: env.ID,
 		BodyHash: env.BodyHash(), Lease: c.lease,

@@ -143,10 +143,8 @@ func (b *bench) run(ctx context.Context, i int, crash bool) error {
 	b.mu.Lock()
 	attempt := b.attempts[i] + 1
 	b.mu.Unlock()
-	call := handlers.Call{
-		Handler: env.Target, ID: env.ID, Key: env.IdempotencyKey(), Attempt: attempt, MaxAttempts: schema.DefaultRetry.MaxAttempts,
-		Tenant: env.Tenant, Actor: env.Actor, RequestID: env.RequestID, TraceParent: env.TraceParent, TraceState: env.TraceState,
-	}
+	call := handlers.CallOf(env.Target, env)
+	call.Attempt, call.MaxAttempts = attempt, schema.DefaultRetry.MaxAttempts
 	if call.Handler == "" {
 		call.Handler = "subscription"
 	}

@@ -48,8 +48,8 @@ type Config struct {
 	KeepKeys time.Duration
 	// CloseTimeout is how long a stop goes on handling what is due. Default: 30 seconds.
 	CloseTimeout time.Duration
-	// Hooks are called around each run.
-	Hooks handlers.Hooks
+	// Hooks are called around each run: the first begins first and ends last.
+	Hooks []handlers.Hooks
 	// OnDead is called with each message that is given up, which is kept all the same. It must not block.
 	OnDead func(letter schema.DeadLetter)
 	// Logger gets what happens: dead letters, parked messages and losses at warn, retries at info. Default: nothing is

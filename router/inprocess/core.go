@@ -149,14 +149,14 @@ func (c *core) route(m *message) {
 	}
 	if m.env.Kind == schema.KindJob {
 		l := c.names[m.env.Target]
-		if l != nil && l.events != nil {
+		if l != nil && l.takes != nil {
 			l = nil
 		}
 		c.enter(l, m, "target "+m.env.Target)
 		return
 	}
 	for _, l := range c.lanes {
-		if slices.ContainsFunc(l.events, func(filter string) bool { return matches(filter, m.env.Name) }) {
+		if l.takes != nil && l.takes(m.env.Name) {
 			c.enter(l, m, "")
 		}
 	}

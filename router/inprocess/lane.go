@@ -2,7 +2,6 @@ package inprocess
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/millbridge/millbridge/handlers"
@@ -13,7 +12,7 @@ import (
 type lane struct {
 	name    string
 	what    string
-	events  []string // filters of a subscription, nil for a target
+	takes   func(event string) bool // of a subscription, nil for a target
 	handler handlers.Handler
 	policy  handlers.Policy
 
@@ -68,25 +67,6 @@ func (l *lane) check(cfg Config) error {
 		}
 	}
 	return nil
-}
-
-// rules returns how a message is run: by its job type, else by the policy.
-func (l *lane) rules(env schema.Envelope) (retry schema.RetryPolicy, timeout time.Duration) {
-	retry, timeout = l.policy.Retry, l.policy.Timeout
-	typed, ok := l.handler.(interface {
-		Spec(action string) (schema.JobSpec, bool)
-	})
-	if !ok || env.Kind != schema.KindJob {
-		return retry, timeout
-	}
-	spec, _ := typed.Spec(env.Name)
-	if spec.Retry != (schema.RetryPolicy{}) {
-		retry = spec.Retry
-	}
-	if spec.Timeout > 0 {
-		timeout = spec.Timeout
-	}
-	return retry, timeout
 }
 
 // enter lines a message up.
@@ -147,23 +127,5 @@ func (l *lane) judged(d handlers.Decision, now time.Time) {
 		}
 	case d.Verdict == handlers.Ack, d.Verdict == handlers.Dead, d.Verdict == handlers.Cancelled: // the other side has answered
 		l.failures, l.openUntil = 0, time.Time{}
-	}
-}
-
-// matches reports whether an event name fits a subscription's filter.
-func matches(filter, name string) bool {
-	for {
-		want, wanted, moreWanted := strings.Cut(filter, ".")
-		if want == ">" {
-			return true
-		}
-		token, rest, more := strings.Cut(name, ".")
-		if want != "*" && want != token || moreWanted != more {
-			return false
-		}
-		if !more {
-			return true
-		}
-		filter, name = wanted, rest
 	}
 }

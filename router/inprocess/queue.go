@@ -49,7 +49,7 @@ func (q *Queue[Tx]) Subscribe(s handlers.Subscription) error {
 	if err := s.Validate(); err != nil {
 		return err
 	}
-	return q.core.add(&lane{name: s.Name, what: "a subscription", events: s.Events, handler: s.Handler, policy: s.Policy.OrDefault()})
+	return q.core.add(&lane{name: s.Name, what: "a subscription", takes: s.Takes, handler: s.Handler, policy: s.Policy.OrDefault()})
 }
 
 // Run handles messages until ctx ends. Then it goes on with what is due, in order, for as long as [Config.CloseTimeout]

@@ -14,7 +14,7 @@ import (
 
 // result is how a run has ended.
 type result struct {
-	ctx    context.Context // what the hooks know it by
+	hooks  *handlers.HookRun // nil when the handler was not called
 	err    error
 	report json.RawMessage
 	msgs   []*message // published in the run's transaction, which has committed
@@ -24,7 +24,7 @@ type result struct {
 func (c *core) runItem(s *session, it *item) {
 	ctx, cancel := context.WithCancelCause(s.ctx)
 	defer cancel(nil)
-	res := result{ctx: ctx, err: errGoexit}
+	res := result{err: errGoexit}
 	defer func() { // also when the handler ends its goroutine
 		if v := recover(); v != nil { // of Config.Units
 			res.err = &handlers.PanicError{Value: v, Stack: debug.Stack()}
@@ -36,18 +36,12 @@ func (c *core) runItem(s *session, it *item) {
 		res.err = err
 		return
 	}
-	retry, timeout := it.lane.rules(env)
+	retry, timeout := it.lane.policy.Rules(it.lane.handler, env)
 	timed, stop := context.WithTimeoutCause(ctx, timeout, errTimeout)
 	defer stop()
-	call := handlers.Call{
-		Handler: it.lane.name, ID: env.ID, Key: env.IdempotencyKey(), Attempt: it.attempts + 1,
-		MaxAttempts: retry.OrDefault().MaxAttempts, Tenant: env.Tenant, Actor: env.Actor, RequestID: env.RequestID,
-		TraceParent: env.TraceParent, TraceState: env.TraceState,
-	}
+	call := handlers.CallOf(it.lane.name, env)
+	call.Attempt, call.MaxAttempts = it.attempts+1, retry.MaxAttempts
 	call.Deadline, _ = timed.Deadline()
-	if env.Replay != nil {
-		call.Replay = env.Replay.Number
-	}
 	if it.lane.policy.Mode == handlers.ModeTx {
 		c.inTransaction(timed, it, env, call, &res)
 	} else {
@@ -74,15 +68,15 @@ func (c *core) inTransaction(ctx context.Context, it *item, env schema.Envelope,
 
 // call calls the handler, with the hooks around it, and turns a panic into an error.
 func (c *core) call(ctx context.Context, it *item, env schema.Envelope, call handlers.Call, res *result) {
-	ctx = c.cfg.Hooks.CallStart(handlers.WithCall(ctx, call), c.cfg.Logger, env)
-	res.ctx = context.WithoutCancel(ctx)
+	res.hooks = handlers.HookList(c.cfg.Hooks).Start(handlers.WithCall(ctx, call), c.cfg.Logger, env)
+	ctx = res.hooks.Context()
 	began := time.Now()
 	res.err = errGoexit
 	defer func() {
 		if v := recover(); v != nil {
 			res.err = &handlers.PanicError{Value: v, Stack: debug.Stack()}
 		}
-		c.cfg.Hooks.CallEnd(ctx, c.cfg.Logger, env, res.err, time.Since(began))
+		res.hooks.End(res.err, time.Since(began))
 	}()
 	res.err = it.lane.handler.Handle(ctx, env)
 	res.report = handlers.ReportOf(ctx)

@@ -321,7 +321,7 @@ func TestHooks_see_each_step(t *testing.T) {
 	t.Parallel()
 	type key struct{}
 	var steps []string
-	q, _ := newQueue(t, inprocess.Config{Hooks: handlers.Hooks{
+	q, _ := newQueue(t, inprocess.Config{Hooks: []handlers.Hooks{{
 		Start: func(ctx context.Context, env schema.Envelope) context.Context {
 			steps = append(steps, "start "+env.Name)
 			return context.WithValue(ctx, key{}, "from start")
@@ -333,7 +333,7 @@ func TestHooks_see_each_step(t *testing.T) {
 			steps = append(steps, fmt.Sprintf("settled %v %v %v", d.Verdict == handlers.Dead, d.Cause, ctx.Value(key{})))
 			panic("contained")
 		},
-	}})
+	}}})
 	target(t, q, "mailer", handlers.Policy{}, func(ctx context.Context, _ schema.Envelope) error {
 		steps = append(steps, fmt.Sprint("run ", ctx.Value(key{})))
 		return handlers.Permanent(errDown)

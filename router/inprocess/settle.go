@@ -2,12 +2,10 @@ package inprocess
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 
 	"github.com/millbridge/millbridge/handlers"
 	"github.com/millbridge/millbridge/schema"
@@ -16,7 +14,7 @@ import (
 // settle carries out what the end of a run asks for.
 func (c *core) settle(ctx context.Context, it *item, res result) {
 	err := judge(ctx, res.err)
-	retry, _ := it.lane.rules(it.env)
+	retry, _ := it.lane.policy.Rules(it.lane.handler, it.env)
 	d := handlers.Decide(retry, it.attempts+1, it.id(), err)
 	reason := schema.Reason(err)
 	c.mu.Lock()
@@ -60,7 +58,9 @@ func (c *core) settle(ctx context.Context, it *item, res result) {
 	}
 	c.dispatch()
 	c.unlock()
-	c.cfg.Hooks.CallSettled(res.ctx, c.cfg.Logger, it.env, d)
+	if res.hooks != nil {
+		res.hooks.Settled(d)
+	}
 	c.mu.Lock()
 	c.running-- // not before: who drains may look at what hooks and OnDead have seen
 	c.mu.Unlock()
@@ -88,22 +88,12 @@ func (c *core) bury(it *item, cause schema.Cause, reason, stack string) {
 
 // report publishes the outcome of a job to whom it asks to have it.
 func (c *core) report(it *item, o schema.Outcome) {
-	to := it.env.ReplyTo
-	if to == nil || it.env.Kind != schema.KindJob {
+	env, asked := it.env.Report(o)
+	if !asked {
 		return
 	}
-	o.Ref, o.ID, o.Key, o.Target, o.Action = to.Ref, it.id(), it.env.IdempotencyKey(), it.env.Target, it.env.Name
-	if it.env.Replay != nil {
-		o.Replay = it.env.Replay.Number
-	}
-	payload, err := json.Marshal(o)
-	if err != nil { // the result is JSON already
-		payload, _ = json.Marshal(schema.Outcome{Ref: o.Ref, ID: o.ID, Key: o.Key, Target: o.Target, Action: o.Action, Reason: schema.Reason(err)})
-	}
 	now := c.now()
-	env := schema.NewJob(to.Target, to.Action, json.RawMessage(payload), schema.WithKey(o.ID+"/"+strconv.Itoa(o.Replay)+"/report"),
-		schema.WithTenant(it.env.Tenant), schema.WithActor(it.env.Actor), schema.WithRequestID(it.env.RequestID),
-		schema.WithTrace(it.env.TraceParent, it.env.TraceState), schema.WithTime(now))
+	env.Time = now
 	m, err := newMessage(env, now)
 	if err != nil {
 		c.cfg.Logger.Error("report not published", append(it.fields(), "error", schema.Reason(err))...)
