@@ -73,6 +73,15 @@ func run(ctx context.Context, opts options, args []string) (summary string, err 
 	if err != nil {
 		return "", err
 	}
+	remove, err := provideScratch(memory, scratchSpace, args)
+	if err != nil {
+		return "", err
+	}
+	defer func() {
+		if removeErr := remove(); err == nil {
+			err = removeErr
+		}
+	}()
 	pg, err := providePostgres(ctx, opts)
 	if err != nil {
 		return "", err

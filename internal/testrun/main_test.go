@@ -3,7 +3,12 @@
 package main
 
 import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"testing"
 )
 
@@ -44,5 +49,55 @@ func TestProvideRace_says_what_is_missing(t *testing.T) {
 	}
 	if _, err := provideRace(t.Context(), options{noInstall: true, requireRace: true}); err == nil {
 		t.Error("the race detector is required and cannot be had, but no error")
+	}
+}
+
+func TestProvideScratch(t *testing.T) {
+	memory, dead := t.TempDir(), exec.Command("true")
+	if err := dead.Run(); err != nil {
+		t.Fatal(err)
+	}
+	left := filepath.Join(memory, scratchPrefix+strconv.Itoa(dead.Process.Pid))
+	inUse := filepath.Join(memory, scratchPrefix+strconv.Itoa(os.Getppid()))
+	for _, dir := range []string{left, inUse} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("GOTMPDIR", "")
+	for name, c := range map[string]struct {
+		tmp, dir string
+		space    uint64
+		args     []string
+		want     bool
+	}{
+		"plenty of memory":   {"", memory, 1, []string{"-run", "TestX"}, true},
+		"a place was named":  {"/tmp", memory, 1, nil, false},
+		"little memory":      {"", memory, 1 << 60, nil, false},
+		"no such directory":  {"", memory + "/none", 1, nil, false},
+		"a long form":        {"", memory, 1, []string{"-tags", "long,root", "-v"}, false},
+		"a long form with =": {"", memory, 1, []string{"-v", "-tags=long"}, false},
+	} {
+		t.Setenv("TMPDIR", c.tmp)
+		remove, err := provideScratch(c.dir, c.space, c.args)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		used := os.Getenv("TMPDIR")
+		if got := used != c.tmp; got != c.want {
+			t.Errorf("%s: in memory %v, want %v", name, got, c.want)
+		}
+		if err := remove(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := os.Stat(used); c.want && !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: what was made stays: %v", name, err)
+		}
+	}
+	if _, err := os.Stat(left); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("what a killed run left is still there: %v", err)
+	}
+	if _, err := os.Stat(inUse); err != nil {
+		t.Errorf("another run's directory is gone: %v", err)
 	}
 }
