@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // testStore is what the tests use of a store beside the bridge.
 type testStore interface {

@@ -135,7 +135,7 @@ func TestDeadLetter_survives_a_server(t *testing.T) {
 	for name, block := range tests {
 		publishRaw(t, server.URL(), "mb.jobs.foreign.x", block, "body "+name)
 		var received *jetstream.RawStreamMsg
-		testkit.Eventually(t, 10*time.Second, func() (err error) {
+		testkit.Eventually(t, time.Minute, func() (err error) {
 			if received, err = st.GetLastMsgForSubject(t.Context(), "mb.jobs.foreign.x"); err == nil && string(received.Data) != "body "+name {
 				err = fmt.Errorf("the last message is %q", received.Data)
 			}

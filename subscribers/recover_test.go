@@ -22,7 +22,7 @@ func TestC17_ServerRestart(t *testing.T) {
 	msgs := subscribe(t, sub)
 	testkit.Eventually(t, patience, healthy(sub))
 	b.server.Stop()
-	testkit.Eventually(t, 2*heartbeat+time.Second, unhealthy(sub, "not consuming orders.placed"))
+	testkit.Eventually(t, 2*heartbeat+10*time.Second, unhealthy(sub, "not consuming orders.placed"))
 	select { // longer than any wait between tries
 	case <-msgs:
 		t.Fatal("a message or the end came from a server that is down")
@@ -77,7 +77,7 @@ func TestC17_StreamDeleted(t *testing.T) {
 	if err := b.js.DeleteStream(t.Context(), "ORDERS"); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, 2*heartbeat+time.Second, unhealthy(sub, "stream not found"))
+	testkit.Eventually(t, 2*heartbeat+10*time.Second, unhealthy(sub, "stream not found"))
 	b.stream(t, jetstream.WorkQueuePolicy)
 	b.publish(t, 1)
 	next(t, msgs).Ack()
@@ -111,7 +111,7 @@ func TestC17_SilentServer(t *testing.T) {
 	b.waiting(t)
 	testkit.Eventually(t, patience, healthy(sub))
 	p.Freeze(netproxy.Both)
-	testkit.Eventually(t, 2*heartbeat+time.Second, unhealthy(sub, "not consuming orders.placed: the server is silent"))
+	testkit.Eventually(t, 2*heartbeat+10*time.Second, unhealthy(sub, "not consuming orders.placed: the server is silent"))
 	p.Heal()
 	b.publish(t, 1)
 	next(t, msgs).Ack()
@@ -128,7 +128,7 @@ func TestClosedConnection(t *testing.T) {
 	}
 	msgs := subscribe(t, sub)
 	js.Conn().Close()
-	testkit.Eventually(t, 2*heartbeat+time.Second, unhealthy(sub, "the connection is CLOSED"))
+	testkit.Eventually(t, 2*heartbeat+10*time.Second, unhealthy(sub, "the connection is CLOSED"))
 	none(t, msgs, 5*heartbeat)
 	if err := sub.Close(); err != nil {
 		t.Error(err)

@@ -39,7 +39,7 @@ func TestAckRemovesTheMessage(t *testing.T) {
 			word := map[bool]string{false: "+ACK", true: "+ACK?"}[double]
 			testkit.Eventually(t, patience, func() error {
 				if told.count(word) != 1 {
-					return fmt.Errorf("told %v, want one %s", told.words, word)
+					return fmt.Errorf("told %s %d times, want once", word, told.count(word))
 				}
 				return nil
 			})

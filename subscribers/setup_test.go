@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	patience = 20 * time.Second
+	patience = time.Minute
 	topic    = "orders.placed"
 	durable  = "worker"
 )

@@ -109,7 +109,7 @@ func (r *receiver) counts() (begun, answered int) {
 
 func (r *receiver) awaits(t *testing.T, begun int) {
 	t.Helper()
-	testkit.Eventually(t, 30*time.Second, func() error {
+	testkit.Eventually(t, time.Minute, func() error {
 		if n, _ := r.counts(); n < begun {
 			return fmt.Errorf("%d requests, want %d", n, begun)
 		}
@@ -217,7 +217,7 @@ func TestC26_processes_race_to_migrate(t *testing.T) {
 		t.Fatal(err)
 	}
 	victim, _ := begin(t, migrate...)
-	testkit.Eventually(t, 30*time.Second, func() error {
+	testkit.Eventually(t, time.Minute, func() error {
 		var n int
 		err := pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&n)
 		if err == nil && n == 0 {

@@ -195,5 +195,5 @@ func (w *world) park(t *testing.T, reason string) {
 
 const (
 	testLease   = 10 * time.Second
-	testTimeout = 30 * time.Second
+	testTimeout = time.Minute
 )

@@ -263,7 +263,7 @@ func TestTwoProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	next := startProcess(t, dir)
-	testkit.Eventually(t, 20*time.Second, func() error {
+	testkit.Eventually(t, time.Minute, func() error {
 		if err := in.Conn().FlushTimeout(time.Second); err != nil {
 			return err
 		}
@@ -304,7 +304,7 @@ func TestAttached_one_succeeds(t *testing.T) {
 			t.Fatal(err)
 		}
 		first = nil
-		testkit.Eventually(t, 20*time.Second, func() error {
+		testkit.Eventually(t, time.Minute, func() error {
 			for i, in := range attached {
 				if !in.Attached() {
 					first = in
@@ -315,7 +315,7 @@ func TestAttached_one_succeeds(t *testing.T) {
 			return errors.New("nobody runs the directory")
 		})
 		for _, in := range append(attached, first) {
-			testkit.Eventually(t, 20*time.Second, func() error { return in.Conn().FlushTimeout(time.Second) })
+			testkit.Eventually(t, time.Minute, func() error { return in.Conn().FlushTimeout(time.Second) })
 			if n := messages(t, in.Conn()); n != 1 {
 				t.Errorf("%d messages, want 1", n)
 			}

@@ -10,7 +10,7 @@ import (
 	"github.com/millbridge/millbridge/internal/testkit"
 )
 
-const readyTimeout = 20 * time.Second
+const readyTimeout = 60 * time.Second
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 

@@ -58,7 +58,7 @@ func wantFree(t *testing.T, w *writer, b *broker) {
 	if n := len(w.slots["MB_JOBS"]); n != 0 || len(w.open) != 0 {
 		t.Errorf("%d places and %d batches are still taken in the writer", n, len(w.open))
 	}
-	testkit.Eventually(t, 20*time.Second, func() error {
+	testkit.Eventually(t, time.Minute, func() error {
 		for range 50 { // as many as the server takes at once
 			id := nats.NewInbox()[7:]
 			m := &nats.Msg{Subject: "mb.jobs.shop.n", Header: nats.Header{headerBatchID: {id}, headerBatchSequence: {"1"}}}
@@ -345,7 +345,7 @@ func TestWriter_lost_connection(t *testing.T) {
 	if err == nil || time.Since(start) > 5*time.Second {
 		t.Errorf("commit to a server that is gone: %v after %v, want an error at once", err, time.Since(start))
 	}
-	testkit.Eventually(t, 20*time.Second, func() error {
+	testkit.Eventually(t, time.Minute, func() error {
 		if b.nc.IsConnected() {
 			return errors.New("still connected")
 		}
@@ -355,8 +355,8 @@ func TestWriter_lost_connection(t *testing.T) {
 		t.Errorf("while down: %v, want %v", err, errNoConnection)
 	}
 	b.Restart()
-	testkit.Eventually(t, 10*time.Second, func() error { return b.nc.FlushTimeout(time.Second) })
-	testkit.Eventually(t, 10*time.Second, func() error { _, err := write(t, w, 0, 1); return err })
+	testkit.Eventually(t, time.Minute, func() error { return b.nc.FlushTimeout(time.Second) })
+	testkit.Eventually(t, time.Minute, func() error { _, err := write(t, w, 0, 1); return err })
 	wantMessages(t, b.js, 1) // nothing was kept back and sent later
 }
 

@@ -126,7 +126,7 @@ func TestC14_crash_between_publish_and_removal(t *testing.T) {
 				if later {
 					<-time.After(300 * time.Millisecond)
 					b.Restart()
-					testkit.Eventually(t, 10*time.Second, func() error { return b.nc.FlushTimeout(time.Second) })
+					testkit.Eventually(t, time.Minute, func() error { return b.nc.FlushTimeout(time.Second) })
 				}
 				drain(t, newForwarder(t, db, b.nc, quick(t)))
 				wantStored(t, b, "MB_JOBS", envs)

@@ -108,7 +108,7 @@ func TestForwarder_events_expire_and_cursors_do_not(t *testing.T) {
 			return nil
 		})
 		b.Restart()
-		testkit.Eventually(t, 10*time.Second, func() error { return b.nc.FlushTimeout(time.Second) })
+		testkit.Eventually(t, time.Minute, func() error { return b.nc.FlushTimeout(time.Second) })
 		db.mustPublish(t, schema.NewEvent("next", 1))
 		if tally := drain(t, f); tally.Sent != 1 {
 			t.Errorf("after that the tally is %+v, want 1 sent", tally)

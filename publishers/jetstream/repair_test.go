@@ -199,7 +199,7 @@ func (b *broker) restart(t *testing.T, change func()) {
 	b.Stop()
 	change()
 	b.Restart()
-	testkit.Eventually(t, 10*time.Second, func() error { return b.nc.FlushTimeout(time.Second) })
+	testkit.Eventually(t, time.Minute, func() error { return b.nc.FlushTimeout(time.Second) })
 }
 
 func TestRepair_stream_behind(t *testing.T) {

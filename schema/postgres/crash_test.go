@@ -66,7 +66,7 @@ func crash(t *testing.T, pool *pgxpool.Pool) {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatalf("kill the server's process (the tests must run as its user or as root): %v", err)
 	}
-	testkit.Eventually(t, 30*time.Second, func() error {
+	testkit.Eventually(t, time.Minute, func() error {
 		var now string
 		err := pool.QueryRow(t.Context(), ask).Scan(&pid, &now)
 		if err == nil && now == epoch {

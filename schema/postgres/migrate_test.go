@@ -86,7 +86,7 @@ func TestC26_killed_in_the_middle_of_migrating(t *testing.T) {
 		failed <- err
 	}()
 	var killed bool
-	testkit.Eventually(t, 10*time.Second, func() error {
+	testkit.Eventually(t, time.Minute, func() error {
 		err := pool.QueryRow(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 			WHERE datname = current_database() AND wait_event_type = 'Lock' AND pid <> pg_backend_pid()`).Scan(&killed)
 		return err

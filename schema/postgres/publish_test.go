@@ -52,7 +52,7 @@ func commit(t testing.TB, tx pgx.Tx) {
 // blocked waits until n statements of the test's database wait for a lock.
 func blocked(t testing.TB, pool *pgxpool.Pool, n int) {
 	t.Helper()
-	testkit.Eventually(t, 10*time.Second, func() error {
+	testkit.Eventually(t, time.Minute, func() error {
 		var waiting int
 		err := pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity
 			WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&waiting)

@@ -209,7 +209,7 @@ func TestWeakSettings_of_the_server(t *testing.T) {
 	if _, err := pool.Exec(t.Context(), `SELECT pg_reload_conf()`); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, 20*time.Second, func() error {
+	testkit.Eventually(t, time.Minute, func() error {
 		notes, err := s.WeakSettings(t.Context())
 		text := strings.Join(notes, "\n")
 		for _, want := range []string{"fsync = off", "full_page_writes = off", "autovacuum = off", "synchronous standbys and synchronous_commit = local"} {

@@ -77,7 +77,7 @@ func TestC33_due_in_every_zone(t *testing.T) {
 			}
 		}
 		seen := make(map[string]bool)
-		testkit.Eventually(t, 30*time.Second, func() error {
+		testkit.Eventually(t, time.Minute, func() error {
 			out := p.output()
 			for id, name := range jobs {
 				if !seen[id] && strings.Contains(out, "handled a "+id) {
@@ -229,7 +229,7 @@ func TestC33_no_clock_but_the_databases(t *testing.T) {
 	for _, name := range []string{"good", "bad"} {
 		w.publish(t, schema.NewJob("a", name, nil, schema.WithKey("k"+name), schema.WithOrderingKey("o")), schema.NewJob("b", name, nil, schema.WithDelay(time.Second)))
 	}
-	testkit.Eventually(t, 30*time.Second, func() error {
+	testkit.Eventually(t, time.Minute, func() error {
 		if n := len(w.dead(t)); n != 2 {
 			return fmt.Errorf("%d dead letters", n)
 		}

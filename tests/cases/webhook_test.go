@@ -105,7 +105,7 @@ func TestC23_signed_bytes_are_the_sent_bytes(t *testing.T) {
 		body := `{"b":1, "a":1.0,"n":9007199254740993}`
 		job := schema.NewJob("crm", "contact.update", []byte(body), schema.WithContentType("application/json"))
 		w.publish(t, job)
-		testkit.Eventually(t, 30*time.Second, func() error { return calls(server, 3) })
+		testkit.Eventually(t, time.Minute, func() error { return calls(server, 3) })
 		stamps := []int64{}
 		for i, c := range server.got() {
 			if string(c.body) != body {
@@ -144,7 +144,7 @@ func calls(e *endpoint, want int) error {
 func (w *world) settled(t *testing.T, target string) {
 	t.Helper()
 	js := testkit.JetStream(t, w.conn)
-	testkit.Eventually(t, 20*time.Second, func() error {
+	testkit.Eventually(t, time.Minute, func() error {
 		if rows, err := w.rows(); err != nil || len(rows) > 0 {
 			return fmt.Errorf("%d rows in the outbox, %v", len(rows), err)
 		}
@@ -228,7 +228,7 @@ func TestC24_webhooks_do_not_lead_inside(t *testing.T) {
 		w.publish(t, schema.NewJob("rebinding", "do", nil))
 		reasons["rebinding"] = "is not allowed"
 
-		testkit.Eventually(t, 30*time.Second, func() error {
+		testkit.Eventually(t, time.Minute, func() error {
 			if n := len(w.dead(t)); n < len(reasons) {
 				return fmt.Errorf("%d dead letters of %d", n, len(reasons))
 			}
@@ -343,11 +343,11 @@ func TestC25_answers_with_a_meaning(t *testing.T) {
 		for range 20 {
 			w.publish(t, schema.NewJob("stuck", "do", nil))
 		}
-		testkit.Eventually(t, 20*time.Second, func() error { return calls(stuck, handlers.DefaultConcurrency) })
+		testkit.Eventually(t, time.Minute, func() error { return calls(stuck, handlers.DefaultConcurrency) })
 		for range 20 {
 			w.publish(t, schema.NewJob("fast", "do", nil))
 		}
-		testkit.Eventually(t, 20*time.Second, func() error { return calls(fast, 20) }) // while all of stuck's hang
+		testkit.Eventually(t, time.Minute, func() error { return calls(fast, 20) }) // while all of stuck's hang
 		if n := len(stuck.got()); n != handlers.DefaultConcurrency {
 			t.Errorf("%d requests hang at the stuck target, want %d", n, handlers.DefaultConcurrency)
 		}

@@ -134,7 +134,7 @@ func TestDump_into_a_fresh_server(t *testing.T) {
 	w.want(1, args("repair --apply"), "Try: decide with")
 	w.want(0, args("repair --ambiguous resend --apply"), "done")
 	w.fine()
-	testkit.Eventually(t, 30*time.Second, func() error {
+	testkit.Eventually(t, time.Minute, func() error {
 		if n := w.value(`SELECT count(*) FROM millbridge.outbox`); n > 0 {
 			return fmt.Errorf("%d rows wait", n)
 		}
@@ -263,7 +263,7 @@ func TestCopy_that_lives_on_beside_the_original(t *testing.T) {
 		}
 	}
 	for _, w := range []*world{a, b} {
-		testkit.Eventually(t, 30*time.Second, func() error {
+		testkit.Eventually(t, time.Minute, func() error {
 			if n := w.value(`SELECT count(*) FROM millbridge.outbox`); n > 0 {
 				return fmt.Errorf("%d rows wait", n)
 			}

@@ -267,7 +267,7 @@ func TestIdle_for_longer_than_everything_is_kept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, 30*time.Second, func() error {
+	testkit.Eventually(t, time.Minute, func() error {
 		info, err := events.Info(t.Context(), natsjs.WithSubjectFilter("mb.events.>"))
 		if err == nil && len(info.State.Subjects) > 0 {
 			err = fmt.Errorf("%v are still there", info.State.Subjects)
@@ -287,7 +287,7 @@ func TestIdle_for_longer_than_everything_is_kept(t *testing.T) {
 	w.want(0, args("run --drain "+ttl)) // the upkeep forgets what is old
 	for range 2 {
 		w.nats.Restart()
-		testkit.Eventually(t, 20*time.Second, func() error { return w.js.Conn().FlushTimeout(time.Second) })
+		testkit.Eventually(t, time.Minute, func() error { return w.js.Conn().FlushTimeout(time.Second) })
 	}
 	w.fine()
 	fresh := ids(w.publish(some(5)...))

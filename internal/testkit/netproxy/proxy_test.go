@@ -16,7 +16,7 @@ import (
 	"github.com/millbridge/millbridge/internal/testkit/netproxy"
 )
 
-const patience = 10 * time.Second
+const patience = time.Minute
 
 // echo answers each line with itself and notes what it got.
 type echo struct {

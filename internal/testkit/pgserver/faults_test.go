@@ -59,7 +59,7 @@ func TestServer_is_killed_restarted_and_replaced(t *testing.T) {
 	if err := standby.Promote(); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, 30*time.Second, func() error {
+	testkit.Eventually(t, time.Minute, func() error {
 		conn, err := pgx.Connect(t.Context(), standby.URL())
 		if err != nil {
 			return err

@@ -93,7 +93,7 @@ func TestStart_server_ends_when_its_owner_is_killed(t *testing.T) {
 				t.Fatal(err)
 			}
 			_ = cmd.Wait() // killed by us, or ended by itself after the interrupt
-			testkit.Eventually(t, 30*time.Second, func() error { return gone(server, dir) })
+			testkit.Eventually(t, time.Minute, func() error { return gone(server, dir) })
 		})
 	}
 }
@@ -118,7 +118,7 @@ func TestStart_leaves_nothing_when_its_owner_is_killed_meanwhile(t *testing.T) {
 				t.Fatal(err)
 			}
 			// From here on the keeper is there to clean up.
-			testkit.Eventually(t, 30*time.Second, func() error {
+			testkit.Eventually(t, time.Minute, func() error {
 				logs, err := filepath.Glob(filepath.Join(dir, "*", "setup.log"))
 				if err == nil && len(logs) == 0 {
 					err = errors.New("the keeper has not begun")
@@ -130,7 +130,7 @@ func TestStart_leaves_nothing_when_its_owner_is_killed_meanwhile(t *testing.T) {
 				t.Fatal(err)
 			}
 			_ = cmd.Wait() // killed by us
-			testkit.Eventually(t, 30*time.Second, func() error { return empty(dir) })
+			testkit.Eventually(t, time.Minute, func() error { return empty(dir) })
 		})
 	}
 }
