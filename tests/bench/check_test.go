@@ -52,8 +52,13 @@ func TestTracker_finds_what_is_wrong(t *testing.T) {
 func TestPayload_has_its_size_and_number(t *testing.T) {
 	t.Parallel()
 	for _, seq := range []int{0, 1, 999, 123_456, 99_999_999} {
-		if p := payload(seq); len(p) != payloadBytes || seqOf(p) != seq {
-			t.Errorf("payload %d has %d bytes and number %d: %s", seq, len(p), seqOf(p), p)
+		for _, w := range []work{usual, {payload: 64 << 10}, {payload: 4 << 10, metadata: 32}} {
+			if p := w.payloadOf(seq); len(p) != w.payload || seqOf(p) != seq {
+				t.Errorf("payload %d has %d bytes and number %d: %s", seq, len(p), seqOf(p), p)
+			}
+			if m := w.metadataOf(seq); len(m) != w.metadata {
+				t.Errorf("message %d has %d metadata entries, want %d", seq, len(m), w.metadata)
+			}
 		}
 	}
 	if seq := seqOf([]byte(`{"seq": 1000000007, "x": 1}`)); seq != 7 {

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
+	"runtime/pprof"
 	"strconv"
 	"strings"
 	"syscall"
@@ -52,16 +54,30 @@ func number(s string) float64 {
 	return v
 }
 
-func (s *servers) used() processorTime {
+// own is the processor time of this process.
+func own() float64 {
 	var usage syscall.Rusage
-	var p processorTime
-	if syscall.Getrusage(syscall.RUSAGE_SELF, &usage) == nil {
-		seconds := func(t syscall.Timeval) float64 { return time.Duration(t.Nano()).Seconds() }
-		p.Client = seconds(usage.Utime) + seconds(usage.Stime)
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &usage) != nil {
+		return 0
 	}
-	if st, ok := readStat(s.nats.cmd.Process.Pid); ok {
-		p.NATS = st.own
+	seconds := func(t syscall.Timeval) float64 { return time.Duration(t.Nano()).Seconds() }
+	return seconds(usage.Utime) + seconds(usage.Stime)
+}
+
+// peakMemory is the most memory that this process has ever used, in bytes; 0 where it is not known.
+func peakMemory() int64 {
+	text, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0
 	}
+	_, rest, _ := strings.Cut(string(text), "VmHWM:")
+	line, _, _ := strings.Cut(rest, "kB")
+	return int64(number(strings.TrimSpace(line))) << 10
+}
+
+func (st *stage) used() processorTime {
+	s := st.servers
+	p := processorTime{Client: own(), NATS: st.nats.used()}
 	if st, ok := readStat(s.postmaster); ok {
 		p.PostgreSQL = st.own + st.waited
 	}
@@ -97,24 +113,77 @@ func machineBusy() float64 {
 	return busy / ticks
 }
 
-// A meter measures from its making on.
-type meter struct {
-	st    *stage
-	start time.Time
-	used  processorTime
-	busy  float64
+// written is how many bytes PostgreSQL has ever put into its log; 0 if it does not say.
+func (s *servers) written() int64 {
+	var n int64
+	if s.watch.QueryRow(context.Background(), "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint").Scan(&n) != nil {
+		return 0
+	}
+	return n
 }
 
-func (st *stage) meter() meter {
-	return meter{st: st, used: st.used(), busy: machineBusy(), start: time.Now()}
+// A meter measures from its making on.
+type meter struct {
+	st      *stage
+	start   time.Time
+	used    processorTime
+	busy    float64
+	written int64
+	profile *os.File
+}
+
+func (st *stage) meter() *meter {
+	m := st.meterOther()
+	m.profile = startProfile(st.profile)
+	return m
+}
+
+// meterOther is a meter that leaves the profile to the process that does the work.
+func (st *stage) meterOther() *meter {
+	m := &meter{st: st, written: st.written(), used: st.used(), busy: machineBusy()}
+	m.start = time.Now()
+	return m
 }
 
 // stop is the result for n messages.
-func (m meter) stop(n int) result {
+func (m *meter) stop(n int) result { return m.stopOther(n, -1) }
+
+// stopOther is the result for n messages if another process was the client, and has used so much processor time.
+func (m *meter) stopOther(n int, client float64) result {
 	took := time.Since(m.start).Seconds()
 	used, busy := m.st.used(), machineBusy()
+	stopProfile(m.profile)
 	cpu := processorTime{used.Client - m.used.Client, used.PostgreSQL - m.used.PostgreSQL, used.NATS - m.used.NATS}
-	r := result{Messages: n, Seconds: took, Rate: float64(n) / took, CPU: cpu}
+	if client >= 0 {
+		cpu.Client = client
+	}
+	r := result{Messages: n, Seconds: took, Rate: float64(n) / took, CPU: cpu, WAL: max(0, m.st.written()-m.written)}
 	r.OtherCores = max(0, busy-m.busy-cpu.total()) / took
 	return r
+}
+
+// startProfile writes to a file where this process's processor time goes from now on. Without a profile there is still
+// a measurement.
+func startProfile(name string) *os.File {
+	if name == "" {
+		return nil
+	}
+	f, err := os.Create(name)
+	if err == nil {
+		err = pprof.StartCPUProfile(f)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "  no profile:", err)
+	}
+	return f
+}
+
+func stopProfile(f *os.File) {
+	if f == nil {
+		return
+	}
+	pprof.StopCPUProfile()
+	if err := f.Close(); err != nil {
+		fmt.Fprintln(os.Stderr, "  no profile:", err)
+	}
 }

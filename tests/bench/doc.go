@@ -1,7 +1,7 @@
 // Command bench measures Millbridge beside what else there is for the same work, in one run on one machine:
 //
 //	go run . [-scenario drain,consume] [-rounds 3] [-messages 100000] [-seconds 2] [-quick]
-//	    [-json FILE] [-chart FILE] [-profile FILE]
+//	    [-json FILE] [-chart FILE] [-profile DIR]
 //
 // It starts a PostgreSQL and a NATS server of its own and lets all contenders of a scenario take turns, round after
 // round, so that a slow spell of the machine hits all of them. Contenders are Millbridge; the stock Watermill assembly

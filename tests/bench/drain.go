@@ -3,12 +3,9 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 
-	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/nats-io/nats.go"
 
-	"github.com/millbridge/millbridge/publishers/jetstream"
 	"github.com/millbridge/millbridge/schema"
 )
 
@@ -34,18 +31,13 @@ func drainMillbridge(ctx context.Context, st *stage, opts func(seq int) []schema
 	if err := st.load(ctx, store, n, opts); err != nil {
 		return result{}, err
 	}
-	forwarder, err := jetstream.NewForwarder(jetstream.StoreOf(store), st.conn, jetstream.ForwarderConfig{})
-	if err != nil {
-		return result{}, err
-	}
-	m := st.meter()
-	tally, err := forwarder.Drain(ctx)
-	r := m.stop(tally.Sent)
-	if err == nil && tally.Sent != n {
-		err = fmt.Errorf("the forwarder counts %d of %d messages", tally.Sent, n)
-	}
-	inOrder := len(opts(0)) > 0
-	return r, errors.Join(err, st.outboxEmpty(ctx), checkStream(ctx, st.js, jobStream, jobSubject, n, inOrder))
+	return st.drain(ctx, n, len(opts(0)) > 0)
+}
+
+// drain measures a forwarder with n rows that wait, and checks what it did.
+func (st *stage) drain(ctx context.Context, n int, inOrder bool) (result, error) {
+	r, err := st.forward(ctx, order{Messages: n}, st.outboxEmpty)
+	return r, errors.Join(err, checkStream(ctx, st.js, jobStream, jobSubject, n, inOrder))
 }
 
 func drainStock(ctx context.Context, st *stage) (r result, err error) {
@@ -56,23 +48,8 @@ func drainStock(ctx context.Context, st *stage) (r result, err error) {
 	if err := st.stockLoad(ctx, n); err != nil {
 		return result{}, err
 	}
-	counting := &countingPublisher{want: n, done: make(chan struct{})}
-	m := st.meter()
-	fwd, err := st.startStockForwarder(ctx, 0, func(p message.Publisher) message.Publisher {
-		counting.Publisher = p
-		return counting
-	})
-	if err != nil {
-		return result{}, err
-	}
-	defer func() { err = errors.Join(err, fwd.close()) }()
-	select {
-	case <-counting.done:
-	case <-ctx.Done():
-		return result{}, context.Cause(ctx)
-	}
-	r = m.stop(n)
-	return r, errors.Join(st.stockForwarded(ctx), checkStream(ctx, st.js, stockStream, stockStream, n, true))
+	r, err = st.forward(ctx, order{Stock: true, Messages: n}, st.stockForwarded)
+	return r, errors.Join(err, checkStream(ctx, st.js, stockStream, stockStream, n, true))
 }
 
 func drainRaw(ctx context.Context, st *stage, publish func(context.Context, []*nats.Msg) error) (result, error) {

@@ -27,28 +27,38 @@ type options struct {
 }
 
 func main() {
-	if len(os.Args) == 3 && os.Args[1] == serveArg {
-		if err := serveNATS(os.Args[2]); err != nil {
-			fmt.Fprintln(os.Stderr, "nats-server:", err)
-			os.Exit(1)
-		}
-		return
+	var err error
+	switch {
+	case len(os.Args) == 3 && os.Args[1] == serveArg:
+		err = serveNATS(os.Args[2])
+	case len(os.Args) == 2 && os.Args[1] == forwardArg:
+		err = forward()
+	default:
+		os.Exit(run(os.Args[1:]))
 	}
-	opts, err := parse(os.Args[1:])
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", os.Args[1], err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) (exit int) {
+	opts, err := parse(args)
 	if errors.Is(err, flag.ErrHelp) {
-		return
+		return 0
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(2)
+		return 2
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err = bench(ctx, opts)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench: FAILED:", err)
-		os.Exit(1)
+		return 1
 	}
+	return 0
 }
 
 // transactions is how many messages there are for consumers that commit for each of them.
@@ -66,12 +76,12 @@ func parse(args []string) (options, error) {
 	flags.BoolVar(&o.quick, "quick", false, "a fraction of a second for each contender, one round: to see that all of it works")
 	flags.StringVar(&o.json, "json", "", "write all results to this file")
 	flags.StringVar(&o.chart, "chart", "", "draw the ratios to this SVG file")
-	flags.StringVar(&o.profile, "profile", "", "write a profile of this process's processor time to this file; choose one contender with -only")
+	flags.StringVar(&o.profile, "profile", "", "write where each run's client spends its processor time to files in this directory")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
 	if o.quick {
-		o.rounds, o.messages, o.stock, *seconds = 1, 2000, 200, 0.1
+		o.rounds, o.messages, o.stock, *seconds = 1, 1000, 200, 0.05
 	}
 	o.window = time.Duration(*seconds * float64(time.Second))
 	if *chosen != "" {

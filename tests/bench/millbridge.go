@@ -20,16 +20,16 @@ func (st *stage) millbridge(ctx context.Context) (*postgres.Store, error) {
 	if _, _, err := store.MigrateUp(ctx); err != nil {
 		return nil, err
 	}
-	return store, jetstream.EnsureStreams(ctx, st.js, jetstream.StreamsConfig{})
+	return store, jetstream.EnsureStreams(ctx, st.js, jetstream.StreamsConfig{Replicas: st.replicas})
 }
 
-// load fills the outbox with n messages, a thousand in each transaction.
+// load fills the outbox with n messages, a thousand in each transaction, or fewer of large ones.
 func (st *stage) load(ctx context.Context, store *postgres.Store, n int, opts func(seq int) []schema.Option) error {
-	const perTx = 1000
+	perTx := min(1000, max(1, 4<<20/st.work.payload))
 	for from := 0; from < n; from += perTx {
 		envs := make([]schema.Envelope, 0, perTx)
 		for seq := from; seq < min(from+perTx, n); seq++ {
-			envs = append(envs, envelope(seq, opts(seq)...))
+			envs = append(envs, st.work.envelope(seq, opts(seq)...))
 		}
 		err := store.InTx(ctx, func(tx pgx.Tx) error {
 			_, err := store.Append(ctx, tx, envs)

@@ -17,7 +17,7 @@ import (
 func (st *stage) rawStream(ctx context.Context) error {
 	_, err := st.js.CreateStream(ctx, natsjs.StreamConfig{
 		Name: jobStream, Subjects: []string{"mb.jobs.>", "mb.cursor.>"}, Storage: natsjs.FileStorage, Discard: natsjs.DiscardNew,
-		Retention: natsjs.WorkQueuePolicy, AllowAtomicPublish: true, AllowRollup: true,
+		Retention: natsjs.WorkQueuePolicy, AllowAtomicPublish: true, AllowRollup: true, Replicas: st.replicas,
 	})
 	return err
 }

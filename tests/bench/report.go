@@ -92,7 +92,7 @@ func newReport(ctx context.Context, s *servers, opts options) (*report, error) {
 	}
 	return &report{Version: 1, Machine: m, Options: settings{
 		Rounds: opts.rounds, Messages: opts.messages, Stock: opts.stock, Window: opts.window.Seconds(),
-		PayloadBytes: payloadBytes, Metadata: len(metadata(0)),
+		PayloadBytes: usual.payload, Metadata: usual.metadata,
 	}}, nil
 }
 

@@ -5,10 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime/pprof"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 )
 
 // A scenario is work that contenders do in turn.
@@ -45,6 +46,8 @@ type result struct {
 	Ratio      float64       `json:"ratio,omitempty"` // to the base in the same round
 	CPU        processorTime `json:"cpu_seconds"`
 	OtherCores float64       `json:"other_cores"` // what the rest of the machine used meanwhile
+	WAL        int64         `json:"wal_bytes"`
+	PeakMemory int64         `json:"peak_memory_bytes,omitempty"` // of a forwarding process
 	Latency    *quantiles    `json:"latency_ms,omitempty"`
 	Error      string        `json:"error,omitempty"`
 }
@@ -65,15 +68,14 @@ func known(name string) bool { return slices.Contains(scenarioNames(), name) }
 
 func bench(ctx context.Context, opts options) (err error) {
 	if opts.profile != "" {
-		f, err := os.Create(opts.profile)
-		if err != nil {
+		if err := os.MkdirAll(opts.profile, 0o755); err != nil {
 			return err
 		}
-		defer f.Close()
-		if err := pprof.StartCPUProfile(f); err != nil {
+	}
+	if opts.quick {
+		if err := inMemory(); err != nil {
 			return err
 		}
-		defer pprof.StopCPUProfile()
 	}
 	begin := time.Now()
 	srv, err := startServers(ctx)
@@ -125,7 +127,7 @@ func (s *servers) rounds(ctx context.Context, sc scenario, opts options) ([]resu
 			if !strings.Contains(c.name, opts.only) {
 				continue
 			}
-			r, err := s.turn(ctx, c, opts)
+			r, err := s.turn(ctx, c, opts, fmt.Sprintf("%s %s %d", sc.name, c.name, round))
 			if ctx.Err() != nil {
 				return nil, context.Cause(ctx)
 			}
@@ -159,13 +161,25 @@ func inTurn(contenders []contender, round int) []contender {
 	return order
 }
 
-func (s *servers) turn(ctx context.Context, c contender, opts options) (r result, err error) {
+// turn is one run of one contender. A run that hangs is given up: it has failed.
+func (s *servers) turn(ctx context.Context, c contender, opts options, name string) (r result, err error) {
+	const limit = 15 * time.Minute
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not done after %v", limit))
+	defer cancel()
 	st, err := s.newStage(ctx, opts)
 	if err != nil {
 		return result{}, err
 	}
+	if opts.profile != "" {
+		st.profile = filepath.Join(opts.profile, fileName(name)+".pprof")
+	}
 	defer func() { err = errors.Join(err, st.clear()) }()
 	return c.run(ctx, st)
+}
+
+// fileName keeps letters and digits of a name.
+func fileName(name string) string {
+	return strings.Join(strings.FieldsFunc(name, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }), "-")
 }
 
 // quantiles of times, in milliseconds.

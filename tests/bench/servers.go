@@ -26,8 +26,10 @@ max_wal_size = 4GB
 // servers are what all contenders work on.
 type servers struct {
 	pg         *pgserver.Server
-	nats       *natsServer
-	postmaster int // process id; 0 where there is no /proc
+	single     *natsServers // one server
+	cluster    *natsServers // three; nil unless somebody needs them
+	watch      *pgx.Conn    // to see how much PostgreSQL writes
+	postmaster int          // process id; 0 where there is no /proc
 	databases  int
 }
 
@@ -40,24 +42,31 @@ func startServers(ctx context.Context) (*servers, error) {
 	if err != nil {
 		return nil, errors.Join(err, pg.Stop())
 	}
-	s := &servers{pg: pg, nats: nc}
-	err = s.admin(ctx, func(conn *pgx.Conn) error {
-		var backend int
-		if err := conn.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&backend); err != nil {
-			return err
-		}
-		if st, ok := readStat(backend); ok {
-			s.postmaster = st.parent
-		}
-		return nil
-	})
-	if err != nil {
+	s := &servers{pg: pg, single: nc}
+	if s.watch, err = pgx.Connect(ctx, pg.URL()); err != nil {
 		return nil, errors.Join(fmt.Errorf("look at PostgreSQL: %w", err), s.stop())
+	}
+	if st, ok := readStat(int(s.watch.PgConn().PID())); ok {
+		s.postmaster = st.parent
 	}
 	return s, nil
 }
 
-func (s *servers) stop() error { return errors.Join(s.nats.stop(), s.pg.Stop()) }
+func (s *servers) stop() error {
+	var err error
+	if s.watch != nil {
+		err = s.watch.Close(context.Background())
+	}
+	return errors.Join(err, s.stopCluster(), s.single.stop(), s.pg.Stop())
+}
+
+func (s *servers) stopCluster() error {
+	if s.cluster == nil {
+		return nil
+	}
+	defer func() { s.cluster = nil }()
+	return s.cluster.stop()
+}
 
 func (s *servers) admin(ctx context.Context, do func(conn *pgx.Conn) error) error {
 	conn, err := pgx.Connect(ctx, s.pg.URL())
@@ -71,12 +80,16 @@ func (s *servers) admin(ctx context.Context, do func(conn *pgx.Conn) error) erro
 // A stage is what one contender has for one run: an empty database and a server without streams.
 type stage struct {
 	*servers
-	opts options
-	name string // of the database
-	url  string
-	pool *pgxpool.Pool
-	conn *nats.Conn
-	js   natsjs.JetStream
+	opts     options
+	name     string // of the database
+	url      string
+	pool     *pgxpool.Pool
+	nats     *natsServers
+	replicas int // of the streams
+	conn     *nats.Conn
+	js       natsjs.JetStream
+	work     work
+	profile  string // where the client's profile goes; empty if to nowhere
 }
 
 const (
@@ -91,7 +104,7 @@ const sqlBusinessTable = `CREATE TABLE business (
 
 func (s *servers) newStage(ctx context.Context, opts options) (st *stage, err error) {
 	s.databases++
-	st = &stage{servers: s, opts: opts, name: fmt.Sprintf("bench_%d", s.databases)}
+	st = &stage{servers: s, opts: opts, name: fmt.Sprintf("bench_%d", s.databases), replicas: 1, work: usual}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("set the stage: %w", err), st.clear())
@@ -122,13 +135,33 @@ func (s *servers) newStage(ctx context.Context, opts options) (st *stage, err er
 	if _, err := st.pool.Exec(ctx, sqlBusinessTable); err != nil {
 		return st, err
 	}
-	if st.conn, err = nats.Connect(s.nats.url, jetstream.ConnectOptions()...); err != nil {
-		return st, err
+	return st, st.connect(ctx, s.single)
+}
+
+// connect makes these the servers of the stage.
+func (st *stage) connect(ctx context.Context, to *natsServers) (err error) {
+	if st.conn != nil {
+		st.conn.Close()
+	}
+	st.nats = to
+	if st.conn, err = nats.Connect(to.url, jetstream.ConnectOptions()...); err != nil {
+		return err
 	}
 	if st.js, err = natsjs.New(st.conn, natsjs.WithPublishAsyncMaxPending(4096)); err != nil {
-		return st, err
+		return err
 	}
-	return st, st.deleteStreams(ctx)
+	return st.deleteStreams(ctx)
+}
+
+// replicated gives the stage three servers that each keep all of its streams.
+func (st *stage) replicated(ctx context.Context) (err error) {
+	st.replicas = 3
+	if st.cluster == nil {
+		if st.cluster, err = startCluster(ctx, st.replicas); err != nil {
+			return err
+		}
+	}
+	return st.connect(ctx, st.cluster)
 }
 
 func (st *stage) newPool(ctx context.Context) (*pgxpool.Pool, error) {
@@ -180,6 +213,9 @@ func (st *stage) clear() error {
 	}
 	if st.pool != nil {
 		st.pool.Close()
+	}
+	if !st.opts.quick { // idle servers take processor time from others
+		err = errors.Join(err, st.stopCluster())
 	}
 	return errors.Join(err, st.admin(ctx, func(conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, "DROP DATABASE IF EXISTS "+st.name+" WITH (FORCE)")

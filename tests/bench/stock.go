@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -49,7 +50,7 @@ func (st *stage) stockTables(ctx context.Context) error {
 	if err := errors.Join(sub.SubscribeInitialize(stockTopic), sub.Close()); err != nil {
 		return fmt.Errorf("make the stock tables: %w", err)
 	}
-	_, err = st.js.CreateStream(ctx, natsjs.StreamConfig{Name: stockStream, Subjects: []string{stockStream}, Storage: natsjs.FileStorage})
+	_, err = st.js.CreateStream(ctx, natsjs.StreamConfig{Name: stockStream, Subjects: []string{stockStream}, Storage: natsjs.FileStorage, Replicas: st.replicas})
 	return err
 }
 
@@ -184,15 +185,16 @@ func (st *stage) stockForwarded(ctx context.Context) error {
 // countingPublisher closes done after want messages.
 type countingPublisher struct {
 	message.Publisher
-	n, want int // only the forwarder's one goroutine publishes
-	done    chan struct{}
+	n    atomic.Int64
+	want int
+	done chan struct{}
 }
 
 func (c *countingPublisher) Publish(topic string, msgs ...*message.Message) error {
 	if err := c.Publisher.Publish(topic, msgs...); err != nil {
 		return err
 	}
-	if c.n += len(msgs); c.n == c.want {
+	if c.n.Add(int64(len(msgs))) == int64(c.want) {
 		close(c.done)
 	}
 	return nil

@@ -10,8 +10,13 @@ import (
 	"github.com/millbridge/millbridge/schema"
 )
 
+// work is what a message carries: a payload of some bytes and some metadata entries.
+type work struct{ payload, metadata int }
+
+// usual is the work of all scenarios but one.
+var usual = work{payload: 256, metadata: 6}
+
 const (
-	payloadBytes = 256
 	// keys is how many ordering keys the messages are spread over.
 	keys = 1000
 
@@ -23,12 +28,14 @@ const (
 
 const firstNumber = 1_000_000_000 // so that all numbers have the same length
 
-// payload is a JSON document of 256 bytes with the message's number in front.
-func payload(seq int) []byte {
-	b := make([]byte, 0, payloadBytes)
+func payload(seq int) []byte { return usual.payloadOf(seq) }
+
+// payloadOf is a JSON document with the message's number in front.
+func (w work) payloadOf(seq int) []byte {
+	b := make([]byte, 0, w.payload)
 	b = fmt.Appendf(b, `{"seq":%d,"order_id":"ord-%08d","customer":%q,"currency":"EUR","amount":12999,"status":"placed","note":"`,
 		firstNumber+seq, seq, keyOf(seq))
-	b = append(b, bytes.Repeat([]byte("x"), payloadBytes-len(b)-2)...)
+	b = append(b, bytes.Repeat([]byte("x"), w.payload-len(b)-2)...)
 	return append(b, `"}`...)
 }
 
@@ -50,20 +57,32 @@ func seqOf(payload []byte) int {
 // keyOf is the key that a message shares its order with.
 func keyOf(seq int) string { return fmt.Sprintf("cust-%06d", seq%keys) }
 
-// metadata has six entries.
-func metadata(seq int) map[string]string {
-	return map[string]string{
-		"event_type":     "OrderPlaced",
-		"aggregate_id":   "ord-" + strconv.Itoa(seq),
-		"correlation_id": "3f0e7c1a-5b52-4f0e-9a55-1f6f7a3e2b10",
-		"tenant":         "acme",
-		"schema":         "v1",
-		"source":         "checkout",
+func metadata(seq int) map[string]string { return usual.metadataOf(seq) }
+
+func (w work) metadataOf(seq int) map[string]string {
+	all := map[string]string{}
+	for i, entry := range [][2]string{
+		{"event_type", "OrderPlaced"},
+		{"aggregate_id", "ord-" + strconv.Itoa(seq)},
+		{"correlation_id", "3f0e7c1a-5b52-4f0e-9a55-1f6f7a3e2b10"},
+		{"tenant", "acme"},
+		{"schema", "v1"},
+		{"source", "checkout"},
+	} {
+		if i < w.metadata {
+			all[entry[0]] = entry[1]
+		}
 	}
+	for len(all) < w.metadata {
+		all[fmt.Sprintf("label_%02d", len(all))] = fmt.Sprintf("value-%d", seq)
+	}
+	return all
 }
 
-func envelope(seq int, opts ...schema.Option) schema.Envelope {
-	return schema.NewJob(target, action, payload(seq), append(opts, schema.WithMetadata(metadata(seq)))...)
+func envelope(seq int, opts ...schema.Option) schema.Envelope { return usual.envelope(seq, opts...) }
+
+func (w work) envelope(seq int, opts ...schema.Option) schema.Envelope {
+	return schema.NewJob(target, action, w.payloadOf(seq), append(opts, schema.WithMetadata(w.metadataOf(seq)))...)
 }
 
 // ordered gives a message its ordering key.
