@@ -168,8 +168,13 @@ func checkStream(ctx context.Context, js jetstream.JetStream, name, filter strin
 
 // checkSettled proves that a work queue holds no message any more.
 func checkSettled(ctx context.Context, js jetstream.JetStream, name, filter string) error {
+	return checkLeft(ctx, js, name, filter, 0)
+}
+
+// checkLeft proves that a work queue holds so many messages, after a while: acks are not waited for.
+func checkLeft(ctx context.Context, js jetstream.JetStream, name, filter string, want uint64) error {
 	var left uint64
-	for range 100 { // acks are not waited for
+	for range 100 {
 		stream, err := js.Stream(ctx, name)
 		if err != nil {
 			return err
@@ -182,14 +187,14 @@ func checkSettled(ctx context.Context, js jetstream.JetStream, name, filter stri
 		for _, n := range info.State.Subjects {
 			left += n
 		}
-		if left == 0 {
+		if left == want {
 			return nil
 		}
 		if err := pause(ctx, 20*time.Millisecond); err != nil {
 			return err
 		}
 	}
-	return fmt.Errorf("stream %s still has %d messages", name, left)
+	return fmt.Errorf("stream %s still has %d messages, want %d", name, left, want)
 }
 
 func pause(ctx context.Context, d time.Duration) error {

@@ -36,16 +36,19 @@ func consumeScenario() scenario {
 				return consumeMillbridge(ctx, st, none, st.opts.messages)
 			}},
 			{"millbridge, lease (default)", func(ctx context.Context, st *stage) (result, error) {
-				return consumeMillbridge(ctx, st, lease, st.opts.transactions())
+				return consumeMillbridge(ctx, st, lease, st.opts.stock)
 			}},
 			{"millbridge, transactional, inserts a row", func(ctx context.Context, st *stage) (result, error) {
-				return consumeMillbridge(ctx, st, tx, st.opts.transactions())
+				return consumeMillbridge(ctx, st, tx, st.opts.stock)
 			}},
+			{"millbridge, no inbox, 2,000 others in back-off", consumeBesideBackoff},
+			{"millbridge, no inbox, 10 ms, 20 at once", consumeSlow(20)},
+			{"millbridge, no inbox, 10 ms, 100 at once", consumeSlow(concurrency)},
 			{"river, defaults", func(ctx context.Context, st *stage) (result, error) {
 				return consumeRiver(ctx, st, riverDefault, st.opts.transactions())
 			}},
 			{"river, tuned", func(ctx context.Context, st *stage) (result, error) {
-				return consumeRiver(ctx, st, riverTuned, st.opts.transactions())
+				return consumeRiver(ctx, st, riverTuned, st.opts.stock)
 			}},
 			{"raw: Consume, Ack", consumeRaw},
 			{"raw: Consume, transaction, Ack", consumeRawTransactions},
@@ -251,7 +254,7 @@ func consumeRawTransactions(ctx context.Context, st *stage) (r result, err error
 	if err := st.rawStream(ctx); err != nil {
 		return result{}, err
 	}
-	n := st.opts.transactions()
+	n := st.opts.stock
 	if err := st.fill(ctx, n); err != nil {
 		return result{}, err
 	}

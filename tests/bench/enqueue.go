@@ -19,6 +19,13 @@ func enqueueScenario() scenario {
 			return make(store), "millbridge.outbox", nil
 		}
 	}
+	mbThousand := func(ctx context.Context, st *stage) (transaction, string, error) {
+		store, err := st.millbridge(ctx)
+		if err != nil {
+			return nil, "", err
+		}
+		return inOutbox(store, nil, plain), "millbridge.outbox", st.oneStatement(ctx, store, 1000)
+	}
 	stock := func(ctx context.Context, st *stage) (transaction, string, error) {
 		return inStock, `"watermill_outbox"`, st.stockTables(ctx)
 	}
@@ -38,6 +45,7 @@ func enqueueScenario() scenario {
 		bases: map[string]string{
 			"stock publisher, 100 messages": "stock publisher, 100 messages", "millbridge, pgx, 100 messages": "stock publisher, 100 messages",
 			"river, InsertManyFast, 100 messages": "stock publisher, 100 messages",
+			"stock publisher, 1,000 messages":     "stock publisher, 1,000 messages", "millbridge, pgx, 1,000 messages": "stock publisher, 1,000 messages",
 		},
 		contenders: []contender{
 			enqueue("stock publisher, database/sql", 1, stock),
@@ -54,6 +62,8 @@ func enqueueScenario() scenario {
 			enqueue("stock publisher, 100 messages", 100, stock),
 			enqueue("millbridge, pgx, 100 messages", 100, mb(func(s *postgres.Store) transaction { return inOutbox(s, nil, plain) })),
 			enqueue("river, InsertManyFast, 100 messages", 100, river),
+			enqueue("stock publisher, 1,000 messages", 1000, stock),
+			enqueue("millbridge, pgx, 1,000 messages", 1000, mbThousand),
 		},
 	}
 }
@@ -103,4 +113,58 @@ func (st *stage) holds(ctx context.Context, table string, want int) error {
 		err = fmt.Errorf("%s has %d rows, of which %d differ, want %d", table, n, different, want)
 	}
 	return err
+}
+
+// A counter counts the statements of a connection, and its batches.
+type counter struct{ statements, batches int }
+
+func (c *counter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	c.statements++
+	return ctx
+}
+
+func (c *counter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+func (c *counter) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
+	c.batches++
+	c.statements += data.Batch.Len()
+	return ctx
+}
+
+func (c *counter) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+
+func (c *counter) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
+
+// oneStatement proves that the outbox writes n messages with one statement, once it knows the database's settings. It
+// takes them back.
+func (st *stage) oneStatement(ctx context.Context, store *postgres.Store, n int) error {
+	cfg, err := pgx.ParseConfig(st.url)
+	if err != nil {
+		return err
+	}
+	c := &counter{}
+	cfg.Tracer = c
+	conn, err := pgx.ConnectConfig(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	for range 2 {
+		tx, err := conn.Begin(ctx)
+		if err != nil {
+			return err
+		}
+		*c = counter{}
+		if _, err := store.Append(ctx, tx, envelopesOf(0, n, plain)); err != nil {
+			return err
+		}
+		wrote := *c
+		if err := tx.Rollback(ctx); err != nil {
+			return err
+		}
+		if *c = wrote; c.statements == 1 {
+			return nil
+		}
+	}
+	return fmt.Errorf("%d messages are %d statements", n, c.statements)
 }

@@ -18,6 +18,7 @@ type options struct {
 	only      string   // part of the contenders' names
 	rounds    int
 	messages  int
+	backlog   int           // messages of a large backlog
 	stock     int           // messages for those whose rate falls with the backlog, or that are slow
 	window    time.Duration // of measurements that go on for a time
 	quick     bool
@@ -61,7 +62,7 @@ func run(args []string) (exit int) {
 	return 0
 }
 
-// transactions is how many messages there are for consumers that commit for each of them.
+// transactions is how many messages there are for River with its defaults: a thousand a second.
 func (o options) transactions() int { return max(o.stock/4, 1) }
 
 func parse(args []string) (options, error) {
@@ -72,6 +73,7 @@ func parse(args []string) (options, error) {
 	flags.IntVar(&o.rounds, "rounds", 3, "how often each contender has its turn")
 	flags.IntVar(&o.messages, "messages", 100_000, "messages of a drain, and of fast consumers")
 	flags.IntVar(&o.stock, "stock-messages", 20_000, "messages for the contenders that are slow, or slower the more wait")
+	flags.IntVar(&o.backlog, "backlog", 1_000_000, "messages of a large backlog")
 	seconds := flags.Float64("seconds", 2, "how long measurements take that go on for a time; latency takes twice as long")
 	flags.BoolVar(&o.quick, "quick", false, "a fraction of a second for each contender, one round: to see that all of it works")
 	flags.StringVar(&o.json, "json", "", "write all results to this file")
@@ -81,7 +83,7 @@ func parse(args []string) (options, error) {
 		return o, err
 	}
 	if o.quick {
-		o.rounds, o.messages, o.stock, *seconds = 1, 1000, 200, 0.05
+		o.rounds, o.messages, o.backlog, o.stock, *seconds = 1, 1000, 2000, 200, 0.05
 	}
 	o.window = time.Duration(*seconds * float64(time.Second))
 	if *chosen != "" {
@@ -92,7 +94,7 @@ func parse(args []string) (options, error) {
 			return o, fmt.Errorf("no scenario %q, want some of %v", name, scenarioNames())
 		}
 	}
-	if flags.NArg() > 0 || o.rounds < 1 || o.messages < 1 || o.stock < 1 || o.window <= 0 {
+	if flags.NArg() > 0 || o.rounds < 1 || o.messages < 1 || o.backlog < 1 || o.stock < 1 || o.window <= 0 {
 		return o, errors.New("rounds, messages and seconds must be positive, and there are no other arguments")
 	}
 	return o, nil

@@ -53,7 +53,10 @@ type result struct {
 }
 
 func scenarios() []scenario {
-	return []scenario{drainScenario(), enqueueScenario(), consumeScenario(), endToEndScenario(), latencyScenario(), embeddedScenario()}
+	return []scenario{
+		drainScenario(), backlogScenario(), replicasScenario(), growthScenario(),
+		enqueueScenario(), consumeScenario(), endToEndScenario(), latencyScenario(), idleScenario(), embeddedScenario(),
+	}
 }
 
 func scenarioNames() []string {

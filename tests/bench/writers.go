@@ -88,7 +88,9 @@ func paced(ctx context.Context, all []*writer, perSecond int, window time.Durati
 			if err := tx(ctx, w, seq, seq+1); err != nil {
 				return err
 			}
-			t.commit(seq, seq+1)
+			if t != nil {
+				t.commit(seq, seq+1)
+			}
 		}
 	})
 	return int((window + gap - 1) / gap), err
