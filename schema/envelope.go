@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -208,10 +209,13 @@ func (e Envelope) KeyHash() [32]byte {
 // and where the outcome is to be reported. Whoever waits for a report must not get the receipt of a message that reports
 // to somebody else.
 func (e Envelope) BodyHash() [32]byte {
+	b := make([]byte, 0, 64+len(e.Name)+len(e.ContentType)+len(e.Payload))
+	b = appendField(appendField(appendField(b, "body"), e.Name), e.ContentType)
+	b = appendField(b, e.Payload)
 	if r := e.ReplyTo; r != nil {
-		return hashFields("body", e.Name, e.ContentType, string(e.Payload), r.Target, r.Action, r.Ref)
+		b = appendField(appendField(appendField(b, r.Target), r.Action), r.Ref)
 	}
-	return hashFields("body", e.Name, e.ContentType, string(e.Payload))
+	return sha256.Sum256(b)
 }
 
 // OrderHash names the ordering key in its scope: the tenant and, for jobs, the target. Its first eight bytes are the

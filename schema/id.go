@@ -69,11 +69,16 @@ func RowID(id string) UUID {
 
 // hashFields hashes a list of strings so that no two different lists have the same input: each is preceded by its length.
 func hashFields(fields ...string) [32]byte {
-	h := sha256.New()
+	var few [512]byte
+	b := few[:0]
 	for _, f := range fields {
-		n := len(f)
-		h.Write([]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)})
-		h.Write([]byte(f))
+		b = appendField(b, f)
 	}
-	return [32]byte(h.Sum(nil))
+	return sha256.Sum256(b)
+}
+
+func appendField[T string | []byte](b []byte, f T) []byte {
+	n := len(f)
+	b = append(b, byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
+	return append(b, f...)
 }

@@ -94,18 +94,16 @@ func (s Subjects) Cursor(st Stream, outboxID string, generation, shard int) stri
 // parseSubject reads kind, target, name and visibility (or a replay's handler) from a relative subject.
 func parseSubject(relative string) (Envelope, error) {
 	var e Envelope
-	parts := strings.SplitN(relative, ".", 3)
-	if len(parts) < 3 {
-		return e, fmt.Errorf("subject %q names no message", OneLine(relative))
-	}
-	e.Name = parts[2]
-	switch parts[0] {
-	case "jobs":
-		e.Kind, e.Target = KindJob, parts[1]
-	case "events":
-		e.Kind, e.Visibility = KindEvent, Visibility(parts[1])
-	case "replay":
-		e.Replay = &Replay{Handler: parts[1]}
+	what, rest, _ := strings.Cut(relative, ".")
+	whose, name, ok := strings.Cut(rest, ".")
+	e.Name = name
+	switch {
+	case ok && what == "jobs":
+		e.Kind, e.Target = KindJob, whose
+	case ok && what == "events":
+		e.Kind, e.Visibility = KindEvent, Visibility(whose)
+	case ok && what == "replay":
+		e.Replay = &Replay{Handler: whose}
 	default:
 		return e, fmt.Errorf("subject %q names no message", OneLine(relative))
 	}

@@ -136,140 +136,15 @@ func ParseHeader(block []byte) (map[string][]string, error) {
 	return header, nil
 }
 
-// Decode reads a message from the stream: its subject without prefix, its headers in any case, its bytes. Messages of
-// other publishers are read as far as their subject and headers allow: they need an id, in [HeaderID] or [HeaderCEID].
-// The error wraps [ErrUndecodable] and is [Permanent].
-func Decode(relative string, header map[string][]string, payload []byte) (Envelope, error) {
-	e, err := decode(relative, header, payload)
-	if err != nil {
-		return e, WithKind(Permanent, fmt.Errorf("%w: %w", ErrUndecodable, err))
-	}
-	return e, nil
-}
-
-func decode(relative string, header map[string][]string, payload []byte) (Envelope, error) {
-	e, err := parseSubject(relative)
-	if err != nil {
-		return e, err
-	}
-	e.Payload = payload
-	ours := make(map[string]string, 16)
-	for k, vs := range header {
-		low := strings.ToLower(k)
-		if isBroker(low) || strings.HasPrefix(low, headerDeadPrefix) {
-			continue
-		}
-		if len(vs) != 1 {
-			return e, fmt.Errorf("header %q has %d values", OneLine(k), len(vs))
-		}
-		if !isReserved(low) {
-			if e.Metadata == nil {
-				e.Metadata = make(map[string]string, len(header))
-			}
-			e.Metadata[k] = vs[0]
-			continue
-		}
-		if _, twice := ours[low]; twice {
-			return e, fmt.Errorf("header %q is there twice", OneLine(low))
-		}
-		ours[low] = vs[0]
-	}
-	if v, ok := ours[HeaderVersion]; ok {
-		if major, _, _ := strings.Cut(v, "."); major != WireVersion {
-			return e, fmt.Errorf("wire version %q is not known", OneLine(v))
-		}
-	}
-	e.ID = ours[HeaderID]
-	if e.ID == "" {
-		e.ID = percentDecode(ours[HeaderCEID])
-	}
-	if e.ID == "" {
-		return e, fmt.Errorf("neither %s nor %s names an id", HeaderID, HeaderCEID)
-	}
-	e.Key = percentDecode(ours[HeaderKey])
-	if !isID(e.ID) { // a foreign id that cannot be part of a subject
-		if e.Key == "" {
-			e.Key = e.ID
-		}
-		e.ID = RowID(e.ID).String()
-	}
-	e.OrderingKey = percentDecode(ours[HeaderOrderingKey])
-	e.Tenant = percentDecode(ours[HeaderTenant])
-	e.Actor = percentDecode(ours[HeaderActor])
-	e.RequestID = percentDecode(ours[HeaderRequestID])
-	e.ContentType = percentDecode(ours[HeaderContentType])
-	e.TraceParent = ours[HeaderTraceParent]
-	e.TraceState = ours[HeaderTraceState]
-	e.Source = percentDecode(ours[HeaderSource])
-	if t, err := time.Parse(time.RFC3339Nano, ours[HeaderTime]); err == nil {
-		e.Time = t.UTC()
-	}
-	if err := e.decodeReplay(ours); err != nil {
-		return e, err
-	}
-	if err := e.decodeReplyTo(ours); err != nil {
-		return e, err
-	}
-	if key := e.Key; key != "" { // a key that says no more than the default is none
-		if e.Key = ""; e.IdempotencyKey() != key {
-			e.Key = key
-		}
-	}
-	for k := range strings.SplitSeq(ours[HeaderEncoded], " ") {
-		if v, ok := e.Metadata[k]; ok {
-			e.Metadata[k] = percentDecode(v)
-		}
-	}
-	return e, nil
-}
-
-// decodeReplay reads what makes e a replay. The subject says whether it is one: subjects are what the broker's
-// permissions guard. Only a replay takes kind, target and visibility from its type, because its subject has no room.
-func (e *Envelope) decodeReplay(ours map[string]string) error {
-	of, number := ours[HeaderReplayOf], ours[HeaderReplay]
-	if e.Replay == nil {
-		if of != "" || number != "" {
-			return fmt.Errorf("replay headers on a message that is none: %q, %q", OneLine(of), OneLine(number))
-		}
-		return nil
-	}
-	var ok bool
-	if e.Kind, e.Target, e.Visibility, ok = parseType(percentDecode(ours[HeaderType])); !ok {
-		return fmt.Errorf("a replay needs the header %s, got %q", HeaderType, OneLine(ours[HeaderType]))
-	}
-	n, err := strconv.Atoi(number)
-	if err != nil || n < 1 || !isID(of) {
-		return fmt.Errorf("a replay needs the headers %s and %s, got %q and %q", HeaderReplayOf, HeaderReplay, OneLine(of), OneLine(number))
-	}
-	e.Replay.Of, e.Replay.Number = of, n
-	e.Source = percentDecode(ours[HeaderReplaySource])
-	return nil
-}
-
-// decodeReplyTo reads where the outcome is to be reported. One that cannot be read is an error: somebody may wait for it.
-func (e *Envelope) decodeReplyTo(ours map[string]string) error {
-	to, ref := ours[HeaderReplyTo], percentDecode(ours[HeaderReplyRef])
-	if to == "" && ref == "" {
-		return nil
-	}
-	target, action, _ := strings.Cut(to, ".")
-	e.ReplyTo = &ReplyTo{Target: target, Action: action, Ref: ref}
-	var v validator
-	v.replyTo(*e)
-	if len(v.faults) > 0 {
-		return fmt.Errorf("headers %s and %s: %s", HeaderReplyTo, HeaderReplyRef, v.faults[0])
-	}
-	return nil
-}
-
 // isBroker reports whether a lower-case header name belongs to the broker or its client.
 func isBroker(low string) bool {
 	return strings.HasPrefix(low, "nats-") || low == "status" || low == "description"
 }
 
 // isReserved reports whether a header name, in any case, is not the caller's to use.
-func isReserved(name string) bool {
-	low := strings.ToLower(name)
+func isReserved(name string) bool { return isReservedLow(strings.ToLower(name)) }
+
+func isReservedLow(low string) bool {
 	switch low {
 	case HeaderID, HeaderTraceParent, HeaderTraceState:
 		return true

@@ -168,3 +168,25 @@ func TestCloudEvent(t *testing.T) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
+
+// A header of ours is ours in any case, and it is an error if there are two of it that differ in their case only.
+func TestDecode_reads_our_names_in_any_case(t *testing.T) {
+	t.Parallel()
+	e, err := schema.Decode("jobs.mail.send", map[string][]string{
+		"_Watermill_Message_UUID": {"m1"}, "CE-IdempotencyKey": {"a%20b"}, "ce-tenant": {"acme"}, "Mb-Encoded": {"x"}, "x": {"l1%0Al2"}, "X": {"kept%0A"},
+		"Nats-Msg-Id": {"1"}, "nats-msg-id": {"2"}, "mb-dead-reason": {"r"}, "MB-Dead-Reason": {"s"},
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e.ID != "m1" || e.Key != "a b" || e.Tenant != "acme" || !maps.Equal(e.Metadata, map[string]string{"x": "l1\nl2", "X": "kept%0A"}) {
+		t.Errorf("got id %q, key %q, tenant %q, metadata %q", e.ID, e.Key, e.Tenant, e.Metadata)
+	}
+	for _, h := range []map[string][]string{
+		{"ce-id": {"1"}, "CE-ID": {"1"}}, {"ce-id": {"1"}, "Ce-Foo": {""}, "cE-Foo": {""}}, {"ce-id": {"1"}, "mb-x": {"1"}, "Mb-x": {"1"}},
+	} {
+		if _, err := schema.Decode("jobs.mail.send", h, nil); err == nil || !strings.Contains(err.Error(), "twice") {
+			t.Errorf("%q gives %v, want an error that one is there twice", h, err)
+		}
+	}
+}
