@@ -140,7 +140,7 @@ func drainStockLarge(ctx context.Context, st *stage) (r result, err error) {
 	if err := st.stockLoad(ctx, st.opts.backlog); err != nil {
 		return result{}, err
 	}
-	r, err = st.forward(ctx, order{Stock: true, Messages: st.opts.backlog, Limit: max(5*st.opts.window, time.Second)},
+	r, err = st.forward(ctx, order{Stock: true, Messages: st.opts.backlog, Limit: max(5*st.opts.window, 200*time.Millisecond)},
 		func(context.Context) error { return nil })
 	if err != nil {
 		return r, err

@@ -188,7 +188,7 @@ func consumeRiver(ctx context.Context, st *stage, tuning riverTuning, n int) (r 
 			return result{}, err
 		}
 	}
-	if _, err := st.pool.Exec(ctx, "VACUUM (ANALYZE) river_job"); err != nil {
+	if err := st.tidy(ctx, "river_job"); err != nil {
 		return result{}, err
 	}
 	t := newTracker(n)

@@ -153,7 +153,9 @@ func (m *meter) stopOther(n int, client float64) result {
 	took := time.Since(m.start).Seconds()
 	used, busy := m.st.used(), machineBusy()
 	stopProfile(m.profile)
-	cpu := processorTime{used.Client - m.used.Client, used.PostgreSQL - m.used.PostgreSQL, used.NATS - m.used.NATS}
+	cpu := processorTime{ // a process that has just ended is missed for a moment
+		max(0, used.Client-m.used.Client), max(0, used.PostgreSQL-m.used.PostgreSQL), max(0, used.NATS-m.used.NATS),
+	}
 	if client >= 0 {
 		cpu.Client = client
 	}

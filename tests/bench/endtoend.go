@@ -58,6 +58,9 @@ func steady(perSecond int) load {
 	}
 }
 
+// tenEach is behind the names of those whose transactions have ten messages and not one.
+const tenEach = ", 10 messages a transaction"
+
 func endToEndScenario() scenario {
 	var all []contender
 	bases := make(map[string]string)
@@ -66,7 +69,7 @@ func endToEndScenario() scenario {
 			if perTx == 1 {
 				return name
 			}
-			return fmt.Sprintf("%s, %d messages a transaction", name, perTx)
+			return name + tenEach
 		}
 		all = append(all,
 			contender{named("river, tuned"), throughRiver(riverTuned, asFast(perTx))},

@@ -41,7 +41,7 @@ func enqueueScenario() scenario {
 	}
 	return scenario{
 		name: "enqueue", title: fmt.Sprintf("%d connections commit a business row and its messages as fast as they can", conns),
-		unit: "tx/s", base: "stock publisher, database/sql",
+		unit: "tx/s", per: "transaction", base: "stock publisher, database/sql",
 		bases: map[string]string{
 			"stock publisher, 100 messages": "stock publisher, 100 messages", "millbridge, pgx, 100 messages": "stock publisher, 100 messages",
 			"river, InsertManyFast, 100 messages": "stock publisher, 100 messages",
@@ -75,22 +75,23 @@ func enqueue(name string, perTx int, prepare func(ctx context.Context, st *stage
 		if err != nil {
 			return result{}, err
 		}
-		step := max(perTx, 1) // a transaction without messages has a number all the same
+		step, prepared := max(perTx, 1), 0 // a transaction without messages has a number all the same
 		err = st.withWriters(ctx, conns, func(all []*writer) error {
 			for i, w := range all { // statements are prepared at their first use
 				if err := tx(ctx, w, i*step, (i+1)*step); err != nil {
 					return err
 				}
 			}
+			prepared = len(all)
 			m := st.meter()
-			n, err := write(ctx, all, conns*step, step, st.opts.window, tx, nil)
+			n, err := write(ctx, all, prepared*step, step, st.opts.window, tx, nil)
 			r = m.stop(n / step)
 			return err
 		})
 		if err != nil {
 			return r, err
 		}
-		transactions := r.Messages + conns
+		transactions := r.Messages + prepared
 		if err := st.holds(ctx, "business", transactions); err != nil || messages == "" {
 			return r, err
 		}

@@ -62,7 +62,7 @@ func withoutForwarder(l load) func(ctx context.Context, st *stage) (result, erro
 // idleScenario shows what an assembly uses that has nothing to do.
 func idleScenario() scenario {
 	return scenario{
-		name: "idle", title: "nothing to do: processor time of client and PostgreSQL together", unit: "% of a core",
+		name: "idle", title: "nothing to do: processor time of client and PostgreSQL together", unit: "% of a core", per: "second",
 		contenders: []contender{
 			{"no client", idle(func(context.Context, *stage) (func() error, error) { return func() error { return nil }, nil })},
 			{"millbridge", idle(idleMillbridge)},
@@ -88,7 +88,7 @@ func idle(start func(ctx context.Context, st *stage) (stop func() error, err err
 		}
 		m := st.meter()
 		err = pause(ctx, 5*st.opts.window)
-		r = m.stop(1)
+		r = m.stop(int(max(1, time.Since(m.start).Seconds()+0.5))) // seconds
 		r.Rate = 100 * (r.CPU.Client + r.CPU.PostgreSQL) / r.Seconds
 		return r, err
 	}

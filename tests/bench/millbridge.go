@@ -39,7 +39,16 @@ func (st *stage) load(ctx context.Context, store *postgres.Store, n int, opts fu
 			return fmt.Errorf("fill the outbox: %w", err)
 		}
 	}
-	for _, q := range []string{"VACUUM (ANALYZE) millbridge.outbox", "CHECKPOINT"} {
+	return st.tidy(ctx, "millbridge.outbox")
+}
+
+// tidy leaves nothing for others to do behind a table that was filled.
+func (st *stage) tidy(ctx context.Context, table string) error {
+	steps := []string{"VACUUM (ANALYZE) " + table, "CHECKPOINT"}
+	if st.opts.quick {
+		steps = []string{"ANALYZE " + table}
+	}
+	for _, q := range steps {
 		if _, err := st.pool.Exec(ctx, q); err != nil {
 			return err
 		}

@@ -8,7 +8,6 @@ import (
 	"os"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -22,6 +21,7 @@ type report struct {
 	Options   settings  `json:"settings"`
 	Seconds   float64   `json:"seconds"`
 	Summaries []summary `json:"summaries"`
+	Aims      []verdict `json:"aims"`
 	Results   []result  `json:"results"`
 }
 
@@ -44,6 +44,7 @@ func (m machine) String() string {
 type settings struct {
 	Rounds       int     `json:"rounds"`
 	Messages     int     `json:"messages"`
+	Backlog      int     `json:"backlog"`
 	Stock        int     `json:"stock_messages"`
 	Window       float64 `json:"seconds"`
 	PayloadBytes int     `json:"payload_bytes"`
@@ -78,8 +79,11 @@ type summary struct {
 	Ratio     spread  `json:"ratio"`
 	P50       *spread `json:"p50_ms,omitempty"`
 	P99       *spread `json:"p99_ms,omitempty"`
-	// CPU is microseconds for each message, in the round in the middle of all by its sum.
+	// CPU is microseconds for each message, in the round in the middle of all by its sum. It is also seconds a million.
 	CPU processorTime `json:"cpu_us_per_message"`
+	// WAL is bytes of PostgreSQL's log for each message, or megabytes a million.
+	WAL    spread  `json:"wal_bytes_per_message"`
+	Memory *spread `json:"peak_memory_mb,omitempty"`
 }
 
 func newReport(ctx context.Context, s *servers, opts options) (*report, error) {
@@ -91,7 +95,7 @@ func newReport(ctx context.Context, s *servers, opts options) (*report, error) {
 		System: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version(), PostgreSQL: s.pg.Major(), NATS: server.VERSION, Load: loadAverage(),
 	}
 	return &report{Version: 1, Machine: m, Options: settings{
-		Rounds: opts.rounds, Messages: opts.messages, Stock: opts.stock, Window: opts.window.Seconds(),
+		Rounds: opts.rounds, Messages: opts.messages, Backlog: opts.backlog, Stock: opts.stock, Window: opts.window.Seconds(),
 		PayloadBytes: usual.payload, Metadata: usual.metadata,
 	}}, nil
 }
@@ -122,7 +126,7 @@ func summarise(s scenario, results []result) []summary {
 	var all []summary
 	for _, c := range s.contenders {
 		sum := summary{Scenario: s.name, Contender: c.name, Unit: s.unit, Base: s.baseOf(c.name)}
-		var rates, ratios, p50, p99 []float64
+		var rates, ratios, p50, p99, wal, memory []float64
 		var passed []result
 		for _, r := range results {
 			switch {
@@ -140,11 +144,19 @@ func summarise(s scenario, results []result) []summary {
 			if r.Latency != nil {
 				p50, p99 = append(p50, r.Latency.P50), append(p99, r.Latency.P99)
 			}
+			wal = append(wal, float64(r.WAL)/float64(max(r.Messages, 1)))
+			if r.PeakMemory > 0 {
+				memory = append(memory, megabytes(r))
+			}
 		}
 		if sum.Rounds = len(passed); sum.Rounds+sum.Failed == 0 {
 			continue
 		}
-		sum.Rate, sum.Ratio = spreadOf(rates), spreadOf(ratios)
+		sum.Rate, sum.Ratio, sum.WAL = spreadOf(rates), spreadOf(ratios), spreadOf(wal)
+		if len(memory) > 0 {
+			m := spreadOf(memory)
+			sum.Memory = &m
+		}
 		if len(p50) > 0 {
 			a, b := spreadOf(p50), spreadOf(p99)
 			sum.P50, sum.P99 = &a, &b
@@ -163,52 +175,8 @@ func perMessage(r result) processorTime {
 	return processorTime{Client: r.CPU.Client * f, PostgreSQL: r.CPU.PostgreSQL * f, NATS: r.CPU.NATS * f}
 }
 
-// table is the scenario's summaries in Markdown.
-func table(s scenario, all []summary) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "\n| %s | %s, median | min–max | ratio | min–max |", s.name, s.unit)
-	if s.latency {
-		b.WriteString(" p50 ms | min–max | p99 ms | min–max |")
-	}
-	b.WriteString(" CPU µs a message: client / PostgreSQL / NATS |\n|---|---:|---:|---:|---:|")
-	if s.latency {
-		b.WriteString("---:|---:|---:|---:|")
-	}
-	b.WriteString("---:|\n")
-	for _, x := range all {
-		if x.Scenario != s.name {
-			continue
-		}
-		if x.Rounds == 0 {
-			fmt.Fprintf(&b, "| %s | FAILED |\n", x.Contender)
-			continue
-		}
-		fmt.Fprintf(&b, "| %s | %s | %s–%s | ", x.Contender, spaced(x.Rate.Median), spaced(x.Rate.Min), spaced(x.Rate.Max))
-		if x.Ratio.Median > 0 {
-			fmt.Fprintf(&b, "%.2f | %.2f–%.2f |", x.Ratio.Median, x.Ratio.Min, x.Ratio.Max)
-		} else {
-			b.WriteString("| |")
-		}
-		if s.latency && x.P50 != nil {
-			fmt.Fprintf(&b, " %.1f | %.1f–%.1f | %.1f | %.1f–%.1f |", x.P50.Median, x.P50.Min, x.P50.Max, x.P99.Median, x.P99.Min, x.P99.Max)
-		}
-		fmt.Fprintf(&b, " %.0f / %.0f / %.0f |", x.CPU.Client, x.CPU.PostgreSQL, x.CPU.NATS)
-		if x.Failed > 0 {
-			fmt.Fprintf(&b, " %d FAILED |", x.Failed)
-		}
-		b.WriteString("\n")
-	}
-	return b.String()
-}
-
-// spaced is a number with its thousands apart.
-func spaced(v float64) string {
-	s := strconv.FormatFloat(v, 'f', 0, 64)
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + " " + s[i:]
-	}
-	return s
-}
+// megabytes is a run's peak memory.
+func megabytes(r result) float64 { return float64(r.PeakMemory) / 1e6 }
 
 func (r *report) write(opts options) error {
 	var err error

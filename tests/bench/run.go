@@ -18,7 +18,8 @@ type scenario struct {
 	unit        string
 	base        string            // the contender that the ratios are to; empty if there are none
 	bases       map[string]string // the same for contenders that are compared with another one
-	latency     bool              // what counts are the times, not the rates
+	per         string            // what processor time is given for; empty: a message
+	latency     bool              // there are times besides the rates
 	contenders  []contender
 }
 
@@ -91,7 +92,7 @@ func bench(ctx context.Context, opts options) (err error) {
 		return err
 	}
 	fmt.Println(rep.Machine.String())
-	failed := 0
+	var failed []error
 	for _, s := range scenarios() {
 		if len(opts.scenarios) > 0 && !slices.Contains(opts.scenarios, s.name) {
 			continue
@@ -103,20 +104,24 @@ func bench(ctx context.Context, opts options) (err error) {
 		rep.Results = append(rep.Results, results...)
 		for _, r := range results {
 			if r.Error != "" {
-				failed++
+				failed = append(failed, fmt.Errorf("%s, %s, round %d: %s", r.Scenario, r.Contender, r.Round, r.Error))
 			}
 		}
 		rep.Summaries = append(rep.Summaries, summarise(s, results)...)
-		fmt.Print(table(s, rep.Summaries))
+		rep.Aims = append(rep.Aims, judge(s.name, results)...)
+		if !opts.quick { // whose figures mean nothing
+			fmt.Print(table(s, rep.Summaries))
+		}
 		rep.Seconds = time.Since(begin).Seconds()
 		if err := rep.write(opts); err != nil {
 			return err
 		}
 	}
-	if failed > 0 {
-		return fmt.Errorf("%d runs did not pass their check, see above", failed)
+	if !opts.quick {
+		fmt.Print(costs(rep.Summaries), aimsTable(rep.Aims))
 	}
-	return nil
+	fmt.Printf("\n%d runs in %.0f s, %d failed\n", len(rep.Results), rep.Seconds, len(failed))
+	return errors.Join(failed...)
 }
 
 // rounds gives each contender its turn, and then again. A run that fails is a result with an error.
@@ -143,7 +148,7 @@ func (s *servers) rounds(ctx context.Context, sc scenario, opts options) ([]resu
 				rates[c.name] = r.Rate
 			}
 			all = append(all, r)
-			fmt.Printf("  %d  %-44s %10s %s in %.2f s%s\n", round, c.name, spaced(r.Rate), sc.unit, r.Seconds, r.Latency)
+			fmt.Printf("  %d  %-52s %10s %s in %.2f s%s\n", round, c.name, spaced(r.Rate), sc.unit, r.Seconds, r.Latency)
 		}
 		for i := range all[first:] {
 			r := &all[first+i]
@@ -152,7 +157,7 @@ func (s *servers) rounds(ctx context.Context, sc scenario, opts options) ([]resu
 			}
 		}
 	}
-	return all, nil
+	return all, s.stopCluster()
 }
 
 // inTurn is the order of a round: every other one is backwards, so that nobody always comes after the same one.

@@ -214,9 +214,10 @@ func (st *stage) clear() error {
 	if st.pool != nil {
 		st.pool.Close()
 	}
-	if !st.opts.quick { // idle servers take processor time from others
-		err = errors.Join(err, st.stopCluster())
+	if st.opts.quick { // the servers' end is soon, and with it everything's
+		return err
 	}
+	err = errors.Join(err, st.stopCluster()) // idle servers take processor time from others
 	return errors.Join(err, st.admin(ctx, func(conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, "DROP DATABASE IF EXISTS "+st.name+" WITH (FORCE)")
 		return err

@@ -111,11 +111,7 @@ func (st *stage) stockLoad(ctx context.Context, n int) error {
 	if _, err := conn.Exec(ctx, "SET synchronous_commit = on"); err != nil {
 		return err
 	}
-	if _, err := conn.Exec(ctx, `VACUUM (ANALYZE) "watermill_outbox"`); err != nil {
-		return err
-	}
-	_, err = conn.Exec(ctx, "CHECKPOINT")
-	return err
+	return st.tidy(ctx, `"watermill_outbox"`)
 }
 
 // A stockForwarder runs between its start and close.

@@ -28,8 +28,11 @@ type writer struct {
 // A transaction writes a business row and the messages from to to-1, and commits.
 type transaction func(ctx context.Context, w *writer, from, to int) error
 
-// withWriters gives do some writers that have connected.
+// withWriters gives do some writers that have connected. In a quick run they are two: each costs its connections.
 func (st *stage) withWriters(ctx context.Context, n int, do func(all []*writer) error) (err error) {
+	if st.opts.quick {
+		n = min(n, 2)
+	}
 	db, err := st.stdDB(n)
 	if err != nil {
 		return err
