@@ -1,6 +1,7 @@
 package main
 
 import (
+	"html"
 	"slices"
 	"strings"
 	"testing"
@@ -81,5 +82,40 @@ func TestJudge(t *testing.T) {
 	}
 	if text := aimsTable(judge("drain", results)); !strings.Contains(text, "| FAILED |") {
 		t.Errorf("nothing has failed: %s", text)
+	}
+}
+
+func TestChart_and_tables_show_all_scenarios(t *testing.T) {
+	t.Parallel()
+	r := &report{}
+	var results []result
+	for _, s := range scenarios() {
+		results = results[:0]
+		for _, c := range s.contenders {
+			results = append(results, result{
+				Scenario: s.name, Contender: c.name, Round: 1, Rate: 7, Ratio: 1, Messages: 1, WAL: 3, Latency: &quantiles{P50: 1, P99: 20},
+			})
+		}
+		r.Summaries = append(r.Summaries, summarise(s, results)...)
+		text := table(s, r.Summaries)
+		for _, c := range s.contenders {
+			if !strings.Contains(text, "\n| "+c.name+" | 7.0 |") {
+				t.Errorf("%s: no %q in %s", s.name, c.name, text)
+			}
+		}
+		if lines := strings.Split(strings.TrimSpace(text), "\n"); strings.Count(lines[0], "|") != strings.Count(lines[2], "|") {
+			t.Errorf("%s: head and rows differ: %s", s.name, text)
+		}
+	}
+	picture := chart(r)
+	for _, s := range scenarios() {
+		for _, c := range s.contenders {
+			if !strings.Contains(picture, ">"+html.EscapeString(c.name)+"<") {
+				t.Errorf("%s: %q is not in the chart", s.name, c.name)
+			}
+		}
+	}
+	if text := costs(r.Summaries); !strings.Contains(text, "| drain: millbridge | 0 / 0 / 0 | 0 |  | 3 | 1.00 |") {
+		t.Errorf("the costs are %s", text)
 	}
 }

@@ -113,3 +113,98 @@ func (st *stage) publishAsync(ctx context.Context, msgs []*nats.Msg) error {
 	}
 	return nil
 }
+
+func (st *stage) rawConsumer(ctx context.Context) (natsjs.Consumer, error) {
+	return st.js.CreateConsumer(ctx, jobStream, natsjs.ConsumerConfig{
+		Durable: "raw", FilterSubject: jobSubject, AckPolicy: natsjs.AckExplicitPolicy, MaxAckPending: 5000,
+	})
+}
+
+func consumeRaw(ctx context.Context, st *stage) (r result, err error) {
+	if err := st.rawStream(ctx); err != nil {
+		return result{}, err
+	}
+	n := st.opts.messages
+	if err := st.fill(ctx, n); err != nil {
+		return result{}, err
+	}
+	t := newTracker(n)
+	m := st.meter()
+	consumer, err := st.rawConsumer(ctx)
+	if err != nil {
+		return result{}, err
+	}
+	failed := make(chan error, 1)
+	running, err := consumer.Consume(func(msg natsjs.Msg) {
+		if err := msg.Ack(); err != nil {
+			select {
+			case failed <- err:
+			default:
+			}
+		}
+		t.saw(msg.Data())
+	}, natsjs.PullMaxMessages(4000))
+	if err != nil {
+		return result{}, err
+	}
+	defer running.Stop()
+	err = t.await(ctx)
+	r = m.stop(n)
+	select {
+	case ackErr := <-failed:
+		err = errors.Join(err, ackErr)
+	default:
+	}
+	return r, errors.Join(err, checkSettled(ctx, st.js, jobStream, jobSubject), t.fault(true))
+}
+
+// consumeRawTransactions is what a transactional handler does, without a bridge and without an inbox.
+func consumeRawTransactions(ctx context.Context, st *stage) (r result, err error) {
+	if err := st.rawStream(ctx); err != nil {
+		return result{}, err
+	}
+	n := st.opts.stock
+	if err := st.fill(ctx, n); err != nil {
+		return result{}, err
+	}
+	t := newTracker(n)
+	err = st.withWriters(ctx, conns, func(all []*writer) error {
+		m := st.meter()
+		consumer, err := st.rawConsumer(ctx)
+		if err != nil {
+			return err
+		}
+		messages, err := consumer.Messages(natsjs.PullMaxMessages(1000))
+		if err != nil {
+			return err
+		}
+		go func() {
+			select {
+			case <-t.done:
+			case <-ctx.Done():
+			}
+			messages.Stop()
+		}()
+		err = inParallel(all, func(w *writer) error {
+			for {
+				msg, err := messages.Next(natsjs.NextContext(ctx))
+				if errors.Is(err, natsjs.ErrMsgIteratorClosed) {
+					return nil
+				}
+				if err != nil {
+					return err
+				}
+				if err := bare(ctx, w, seqOf(msg.Data()), 0); err != nil {
+					return err
+				}
+				if err := msg.Ack(); err != nil {
+					return err
+				}
+				t.saw(msg.Data())
+			}
+		})
+		r = m.stop(n)
+		return err
+	})
+	return r, errors.Join(err, checkSettled(ctx, st.js, jobStream, jobSubject), st.holds(ctx, "business", n), t.fault(false))
+}
