@@ -133,7 +133,7 @@ func (d DeadLetter) withBlock(h map[string][]string) (header map[string][]string
 	return h, append(body, d.Payload...)
 }
 
-func unsafeInBlock(c byte) bool { return c == '%' || c == ':' || c == '\r' || c == '\n' }
+var unsafeInBlock = bytesThat(func(c byte) bool { return c == '%' || c == ':' || c == '\r' || c == '\n' })
 
 // takeBlock undoes withBlock: it fills in Header and takes the block off Payload.
 func (d *DeadLetter) takeBlock(size string) error {

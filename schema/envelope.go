@@ -2,6 +2,7 @@ package schema
 
 import (
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -228,10 +229,12 @@ func (e Envelope) OrderHash() (hash [32]byte, ok bool) {
 }
 
 // Slot is the 16-bit number that decides the message's shard: a hash of the ordering key, else of the id.
-func (e Envelope) Slot() uint16 {
-	if h, ok := e.OrderHash(); ok {
-		return uint16(h[30])<<8 | uint16(h[31])
+func (e Envelope) Slot() uint16 { return e.slot(e.OrderHash()) }
+
+func (e Envelope) slot(order [32]byte, ordered bool) uint16 {
+	if ordered {
+		return binary.BigEndian.Uint16(order[30:])
 	}
 	h := hashFields("slot", e.ID)
-	return uint16(h[0])<<8 | uint16(h[1])
+	return binary.BigEndian.Uint16(h[:])
 }

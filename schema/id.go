@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -29,8 +30,11 @@ func ParseUUID(s string) (UUID, error) {
 	if len(s) != 36 || s[8] != '-' || s[13] != '-' || s[18] != '-' || s[23] != '-' {
 		return u, fmt.Errorf("%q is not a UUID", OneLine(s))
 	}
-	digits := s[0:8] + s[9:13] + s[14:18] + s[19:23] + s[24:36]
-	if _, err := hex.Decode(u[:], []byte(digits)); err != nil {
+	digits := make([]byte, 0, 32)
+	for _, part := range [...]string{s[0:8], s[9:13], s[14:18], s[19:23], s[24:36]} {
+		digits = append(digits, part...)
+	}
+	if _, err := hex.Decode(u[:], digits); err != nil {
 		return UUID{}, fmt.Errorf("%q is not a UUID", OneLine(s))
 	}
 	return u, nil
@@ -57,7 +61,7 @@ func NewID() string { return NewUUID(time.Now()).String() }
 // lower case, else one of version 8 derived from it, so that ids that differ in case stay two. Ids of other shapes come
 // from callers who choose their own.
 func RowID(id string) UUID {
-	if u, err := ParseUUID(id); err == nil && u.String() == id {
+	if u, err := ParseUUID(id); err == nil && !strings.ContainsFunc(id, func(r rune) bool { return r >= 'A' && r <= 'F' }) {
 		return u
 	}
 	sum := sha256.Sum256([]byte(id))

@@ -19,9 +19,22 @@ type Row struct {
 }
 
 // NewRow returns the row that stores e, which must be valid. Seq and CreatedAt are the database's to fill in.
-func NewRow(e Envelope) Row {
-	r := Row{ID: RowID(e.ID), Stream: e.Stream(), Slot: e.Slot(), Subject: e.Subject(), Header: EncodeHeader(e), Payload: e.Payload}
-	if h, ok := e.OrderHash(); ok {
+func NewRow(e Envelope) Row { return newRow(e, e.Subject(), EncodeHeader(e)) }
+
+// CheckedRow is [Envelope.Validate] and [NewRow] in one, for what both need is made once.
+func CheckedRow(e Envelope, maxPayload int) (Row, error) {
+	subject, header := e.Subject(), EncodeHeader(e)
+	if err := e.validate(maxPayload, len(subject), len(header)); err != nil {
+		return Row{}, err
+	}
+	return newRow(e, subject, header), nil
+}
+
+func newRow(e Envelope, subject string, header []byte) Row {
+	r := Row{ID: RowID(e.ID), Stream: e.Stream(), Subject: subject, Header: header, Payload: e.Payload}
+	h, ordered := e.OrderHash()
+	r.Slot = e.slot(h, ordered)
+	if ordered {
 		r.OrderLock = int64(binary.BigEndian.Uint64(h[:8]))
 		if r.OrderLock == 0 {
 			r.OrderLock = 1

@@ -28,6 +28,11 @@ func CheckName(name string) error {
 // sent. maxPayload is the database's limit in bytes; 0 means [DefaultPayload]. The error is a [*ValidationError] with
 // all faults, in the order of the fields.
 func (e Envelope) Validate(maxPayload int) error {
+	return e.validate(maxPayload, len(e.Subject()), len(EncodeHeader(e)))
+}
+
+// validate is told the lengths of e's subject and header block.
+func (e Envelope) validate(maxPayload, subject, header int) error {
 	var v validator
 	if !isID(e.ID) {
 		v.length("id", "must be letters, digits, '-' and '_'", e.ID, MaxID)
@@ -51,7 +56,7 @@ func (e Envelope) Validate(maxPayload int) error {
 	default:
 		v.add("kind", fmt.Sprintf("%q is neither job nor event", OneLine(string(e.Kind))))
 	}
-	if n := len(e.Subject()) + 1 + MaxPrefix; n > MaxSubject && len(v.faults) == before && e.Replay == nil {
+	if n := subject + 1 + MaxPrefix; n > MaxSubject && len(v.faults) == before && e.Replay == nil {
 		v.faults = append(v.faults, Fault{Field: "subject", Reason: "target and name together are too long", Length: n, Limit: MaxSubject})
 	}
 	v.key("key", e.Key)
@@ -97,7 +102,7 @@ func (e Envelope) Validate(maxPayload int) error {
 	case len(e.Payload) > maxPayload:
 		v.faults = append(v.faults, Fault{Field: "payload", Reason: "too large", Length: len(e.Payload), Limit: maxPayload})
 	}
-	if n := len(EncodeHeader(e)) + reserve; n > maxHeader {
+	if n := header + reserve; n > maxHeader {
 		v.faults = append(v.faults, Fault{
 			Field: "headers", Reason: "metadata, keys and context together are too large",
 			Length: n, Limit: maxHeader,
@@ -194,18 +199,22 @@ func (v *validator) metadata(m map[string]string) {
 	if len(m) > MaxMetadata {
 		v.faults = append(v.faults, Fault{Field: "metadata", Reason: "too many entries", Length: len(m), Limit: MaxMetadata})
 	}
-	for _, k := range sortedKeys(m) {
-		field := "metadata[" + OneLine(k) + "]"
+	first := len(v.faults)
+	for k := range m {
 		switch {
 		case k == "" || len(k) > MaxMetadataKey:
-			v.length(field, "", k, MaxMetadataKey)
+			v.length(entry(k), "", k, MaxMetadataKey)
 		case !IsHeaderName(k):
-			v.add(field, "a key must be printable ASCII without space and without any of "+notInHeaderNames)
+			v.add(entry(k), "a key must be printable ASCII without space and without any of "+notInHeaderNames)
 		case isReserved(k):
-			v.add(field, "the name is reserved")
+			v.add(entry(k), "the name is reserved")
 		}
 	}
+	slices.SortFunc(v.faults[first:], func(a, b Fault) int { return strings.Compare(a.Field, b.Field) })
 }
+
+// entry names an entry of the metadata as a field.
+func entry(key string) string { return "metadata[" + OneLine(key) + "]" }
 
 func (v *validator) replyTo(e Envelope) {
 	r := e.ReplyTo
@@ -228,23 +237,22 @@ const notInHeaderNames = `"(),/:;<=>?@[\]{}`
 
 // IsHeaderName reports whether s can be the name of a header in NATS and HTTP.
 func IsHeaderName(s string) bool {
-	return s != "" && !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(notInHeaderNames, r) })
+	for i := range len(s) {
+		if s[i] <= ' ' || s[i] > '~' || strings.IndexByte(notInHeaderNames, s[i]) >= 0 {
+			return false
+		}
+	}
+	return s != ""
 }
 
 func isID(s string) bool {
 	if s == "" || len(s) > MaxID {
 		return false
 	}
-	return !strings.ContainsFunc(s, func(r rune) bool {
-		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '_'
-	})
-}
-
-func sortedKeys(m map[string]string) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
+	for i := range len(s) {
+		if c := s[i]; (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_' {
+			return false
+		}
 	}
-	slices.Sort(keys)
-	return keys
+	return true
 }

@@ -2,6 +2,7 @@ package schema
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -44,7 +45,16 @@ func SourceOf(outboxID string) string { return "/millbridge/" + outboxID }
 // EncodeHeader returns the header block that e is stored and sent with: "name: value" lines ending in CR LF, in a
 // fixed order. The forwarder adds the source and what the broker needs. e must be valid.
 func EncodeHeader(e Envelope) []byte {
-	b := make([]byte, 0, 512)
+	const fixed = 400 // our names, the id three times, the time
+	size := fixed + len(e.Target) + len(e.Name) + len(e.Key) + len(e.OrderingKey) + len(e.Tenant) + len(e.Actor) + len(e.TraceParent)
+	var some [16]string // on the stack, as more would not be
+	keys := some[:0]
+	for k, v := range e.Metadata {
+		keys = append(keys, k)
+		size += len(k) + len(": \r\n") + len(v)
+	}
+	slices.Sort(keys)
+	b := make([]byte, 0, size)
 	line := func(name, value string) {
 		b = append(b, name...)
 		b = append(b, ": "...)
@@ -71,7 +81,7 @@ func EncodeHeader(e Envelope) []byte {
 		plain(HeaderReplyRef, percentEncode(r.Ref, unsafeInCloudEvents))
 	}
 	var encoded []string
-	for _, k := range sortedKeys(e.Metadata) {
+	for _, k := range keys {
 		v := e.Metadata[k]
 		if !headerSafe(v) {
 			encoded = append(encoded, k)
@@ -171,11 +181,11 @@ func headerSafe(s string) bool {
 
 const hexDigits = "0123456789ABCDEF"
 
-// percentEncode writes every byte that unsafe picks as %XX; unsafe must pick '%'.
-func percentEncode(s string, unsafe func(c byte) bool) string {
+// percentEncode writes every unsafe byte as %XX; '%' must be one.
+func percentEncode(s string, unsafe *[256]bool) string {
 	n := 0
 	for i := range len(s) {
-		if unsafe(s[i]) {
+		if unsafe[s[i]] {
 			n++
 		}
 	}
@@ -184,7 +194,7 @@ func percentEncode(s string, unsafe func(c byte) bool) string {
 	}
 	b := make([]byte, 0, len(s)+2*n)
 	for i := range len(s) {
-		if c := s[i]; unsafe(c) {
+		if c := s[i]; unsafe[c] {
 			b = append(b, '%', hexDigits[c>>4], hexDigits[c&15])
 		} else {
 			b = append(b, c)
@@ -193,8 +203,16 @@ func percentEncode(s string, unsafe func(c byte) bool) string {
 	return string(b)
 }
 
-// unsafeInCloudEvents picks space, '"', '%' and all bytes outside U+0021 to U+007E, as the CloudEvents bindings do.
-func unsafeInCloudEvents(c byte) bool { return c <= ' ' || c > '~' || c == '"' || c == '%' }
+// unsafeInCloudEvents are space, '"', '%' and all bytes outside U+0021 to U+007E, as in the CloudEvents bindings.
+var unsafeInCloudEvents = bytesThat(func(c byte) bool { return c <= ' ' || c > '~' || c == '"' || c == '%' })
+
+func bytesThat(are func(c byte) bool) *[256]bool {
+	var set [256]bool
+	for c := range set {
+		set[c] = are(byte(c))
+	}
+	return &set
+}
 
 // percentDecode undoes percentEncode; a '%' that starts no code stays as it is.
 func percentDecode(s string) string {
