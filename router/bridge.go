@@ -33,6 +33,7 @@ type Bridge struct {
 	cfg       Config
 	js        natsjs.JetStream
 	outbox    string               // id of the store's outbox
+	inbox     Inbox                // the store's, gathered
 	forwarder *jetstream.Forwarder // nil with Config.NoForward
 	units     chan struct{}        // one place for each transaction that handlers may hold
 
@@ -87,7 +88,7 @@ func Open(ctx context.Context, cfg Config) (*Bridge, error) {
 	if err := jetstream.EnsureStreams(ctx, js, streams); err != nil {
 		return nil, fmt.Errorf("open bridge: %w", err)
 	}
-	b := &Bridge{cfg: cfg, js: js, outbox: info.ID, units: make(chan struct{}, units), names: make(map[string]string)}
+	b := &Bridge{cfg: cfg, js: js, outbox: info.ID, inbox: gather(cfg.Store), units: make(chan struct{}, units), names: make(map[string]string)}
 	if !cfg.NoForward {
 		if b.forwarder, err = jetstream.NewForwarder(forwarderStore{cfg.Store}, cfg.Conn, cfg.Forwarder); err != nil {
 			return nil, fmt.Errorf("open bridge: %w", err)
@@ -135,7 +136,7 @@ func (b *Bridge) Subscribe(s handlers.Subscription) error {
 func (b *Bridge) chain(name string, h handlers.Handler, policy handlers.Policy) *chain {
 	policy = policy.OrDefault()
 	c := &chain{
-		name: name, handler: h, policy: policy, subjects: b.cfg.Subjects, lease: b.cfg.Lease, inbox: b.cfg.Store,
+		name: name, handler: h, policy: policy, subjects: b.cfg.Subjects, lease: b.cfg.Lease, inbox: b.inbox,
 		hooks: slices.Clone(b.cfg.Hooks), nudge: b.Nudge,
 		breaker: newBreaker(b.cfg.Store, name, policy.Breaker, b.cfg.Logger),
 		letters: deadletters.New(b.js, b.cfg.Subjects, b.cfg.KeepTombstones),

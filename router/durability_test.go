@@ -21,7 +21,10 @@ func TestDurability_too_weak_is_refused(t *testing.T) {
 	t.Parallel()
 	async := func(t *testing.T) *bench {
 		b := onPostgres(t)
-		cfg := b.postgres.Config()
+		cfg, err := pgxpool.ParseConfig(testkit.DirectPostgresURL(t, b.postgres))
+		if err != nil {
+			t.Fatal(err)
+		}
 		cfg.ConnConfig.RuntimeParams["synchronous_commit"] = "off"
 		pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
 		if err != nil {

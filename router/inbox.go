@@ -17,8 +17,8 @@ type Inbox interface {
 	Fail(ctx context.Context, run schema.Run, failure schema.Failure) (schema.InboxRecord, error)
 	// Free ends the lease and records nothing.
 	Free(ctx context.Context, run schema.Run) error
-	// Extend renews the leases of these runs and returns which of them still hold theirs.
-	Extend(ctx context.Context, owners []string, lease time.Duration) (held []string, err error)
+	// Extend renews the leases of these runs and returns the owners of those that still hold theirs.
+	Extend(ctx context.Context, runs []schema.Run, lease time.Duration) (held []string, err error)
 	// Settled notes that a message is done with although the inbox row of its key stands for another. Again changes nothing.
 	Settled(ctx context.Context, run schema.Run) error
 	// Unit runs f in one transaction.

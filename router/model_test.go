@@ -281,14 +281,14 @@ func (w *world) await(a *actor) {
 func (w *world) expire(a *actor) {
 	a.expired = true
 	ctx := context.Background()
-	if _, err := w.store.Extend(ctx, []string{a.run.Owner}, -time.Second); err != nil {
+	if _, err := w.store.Extend(ctx, []schema.Run{a.run}, -time.Second); err != nil {
 		w.Fatal(err)
 	}
 	for r := range w.runs.leases {
 		if r.inbox.Owner == a.run.Owner {
 			continue
 		}
-		held, err := w.store.Extend(ctx, []string{r.inbox.Owner}, time.Hour)
+		held, err := w.store.Extend(ctx, []schema.Run{r.inbox}, time.Hour)
 		if err != nil {
 			w.Fatal(err)
 		}

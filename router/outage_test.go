@@ -87,11 +87,11 @@ func (s *awayStore) Done(ctx context.Context, run schema.Run) error {
 	return s.testStore.Done(ctx, run)
 }
 
-func (s *awayStore) Extend(ctx context.Context, owners []string, lease time.Duration) ([]string, error) {
+func (s *awayStore) Extend(ctx context.Context, runs []schema.Run, lease time.Duration) ([]string, error) {
 	if s.err() != nil {
 		return nil, schema.ErrUnreachable
 	}
-	return s.testStore.Extend(ctx, owners, lease)
+	return s.testStore.Extend(ctx, runs, lease)
 }
 
 // The database is away for longer than the lease when a handler has finished: as nobody has taken over, it counts.

@@ -157,7 +157,7 @@ func TestRuns_begin_nothing_when_stopping(t *testing.T) {
 
 type awayInbox struct{ Inbox }
 
-func (awayInbox) Extend(context.Context, []string, time.Duration) ([]string, error) {
+func (awayInbox) Extend(context.Context, []schema.Run, time.Duration) ([]string, error) {
 	return nil, errors.New("the database is away")
 }
 

@@ -136,25 +136,25 @@ func (s *runs) renewEvery(ctx context.Context) {
 func (s *runs) renew(ctx context.Context) {
 	s.mu.Lock()
 	byOwner := make(map[string]*run, len(s.leases))
-	owners := make([]string, 0, len(s.leases))
+	held := make([]schema.Run, 0, len(s.leases))
 	for r := range s.leases {
 		byOwner[r.inbox.Owner] = r
-		owners = append(owners, r.inbox.Owner)
+		held = append(held, r.inbox)
 	}
 	s.mu.Unlock()
-	if len(owners) == 0 {
+	if len(held) == 0 {
 		return
 	}
 	asked := s.now()
 	call, cancel := context.WithTimeout(ctx, s.lease/3)
 	killpoint.At(killpoint.BeforeRunRenewal)
-	held, err := s.inbox.Extend(call, owners, s.lease)
+	owners, err := s.inbox.Extend(call, held, s.lease)
 	cancel()
 	killpoint.At(killpoint.AfterRunRenewal)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
-		s.log.Warn("leases not renewed", "leases", len(owners), "error", schema.Reason(err))
+		s.log.Warn("leases not renewed", "leases", len(held), "error", schema.Reason(err))
 		limit := s.now().Add(s.lease / 3)
 		for r, until := range s.leases {
 			if until.Before(limit) {
@@ -163,7 +163,7 @@ func (s *runs) renew(ctx context.Context) {
 		}
 		return
 	}
-	for _, owner := range held {
+	for _, owner := range owners {
 		if r := byOwner[owner]; r != nil {
 			if _, ok := s.leases[r]; ok {
 				s.leases[r] = asked.Add(s.lease)

@@ -50,7 +50,7 @@ func TestStatus_settings(t *testing.T) {
 func TestStatus_weak_settings_are_notes(t *testing.T) {
 	t.Parallel()
 	w := postgresWorld(t)
-	flags := []string{"--database-url", testkit.PostgresURL(w.pool) + "&synchronous_commit=off", "--nats-url", w.flags[3]}
+	flags := []string{"--database-url", testkit.DirectPostgresURL(t, w.pool) + "&synchronous_commit=off", "--nats-url", w.flags[3]}
 	r := call(t, "", nil, append([]string{"status"}, flags...)...)
 	if r.code != 0 || !strings.Contains(r.stdout, "synchronous_commit = off") || !strings.Contains(r.stdout, "sync_interval: always") {
 		t.Errorf("got %s", r)

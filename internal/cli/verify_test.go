@@ -176,7 +176,7 @@ func TestVerify_finds_a_message_in_every_state(t *testing.T) {
 // age makes what is kept for a time older.
 func (w *world) age(t *testing.T, by time.Duration) {
 	t.Helper()
-	for _, c := range [][3]string{{"inbox", "updated_at", "updated_at"}, {"settled", "settled_at", "settled_at"}, {"keys", "created_at", "used_at"}} {
+	for _, c := range [][3]string{{"inbox", "updated_at", "updated_at"}, {"inbox", "since", "since"}, {"settled", "settled_at", "settled_at"}, {"keys", "created_at", "used_at"}} {
 		where := " WHERE handler = 'crm'" // events are as young as they are
 		if c[0] == "keys" {
 			where = ""

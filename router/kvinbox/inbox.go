@@ -141,22 +141,22 @@ func (in *Inbox) end(ctx context.Context, run schema.Run, change func(schema.Inb
 const extenders = 16
 
 // Extend lengthens the leases of these runs of this process, counted from now, and returns the owners that still had one.
-func (in *Inbox) Extend(ctx context.Context, owners []string, lease time.Duration) ([]string, error) {
+func (in *Inbox) Extend(ctx context.Context, runs []schema.Run, lease time.Duration) ([]string, error) {
 	var mu sync.Mutex
 	var kept []string
 	var errs []error
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, extenders)
-	for _, owner := range owners {
+	for _, run := range runs {
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			err := in.extend(ctx, owner, lease)
+			err := in.extend(ctx, run.Owner, lease)
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
 			case err == nil:
-				kept = append(kept, owner)
+				kept = append(kept, run.Owner)
 			case !errors.Is(err, schema.ErrLeaseLost):
 				errs = append(errs, err)
 			}

@@ -105,7 +105,7 @@ func TestInbox_leases_end_by_the_servers_clock(t *testing.T) {
 	if err := one.Done(t.Context(), paused); schema.KindOf(err) != schema.NotMine {
 		t.Fatalf("the run that stood still: %v, want that its lease is gone", err)
 	}
-	if held, err := one.Extend(t.Context(), []string{"paused"}, time.Minute); len(held) != 0 || err != nil {
+	if held, err := one.Extend(t.Context(), []schema.Run{paused}, time.Minute); len(held) != 0 || err != nil {
 		t.Errorf("extended %v, %v", held, err)
 	}
 	if err := two.Done(t.Context(), other); err != nil {

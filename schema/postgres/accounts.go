@@ -152,7 +152,7 @@ func (s *Store) DeadRecords(ctx context.Context, after []byte, limit int) ([]sch
 	var list []schema.DeadRecord
 	err := pgxRunner{s.pool}.run(ctx, statement{
 		sql: `SELECT hash, handler, message_id, replay, coalesce(stream_seq, 0) FROM millbridge.inbox
-			WHERE state = 'dead' AND hash > $1::bytea ORDER BY hash LIMIT $2::bigint`,
+			WHERE state = 'dead' AND since = 'infinity' AND hash > $1::bytea ORDER BY hash LIMIT $2::bigint`,
 		args: []any{after, limit},
 		each: func(rows rowSet) error {
 			var d schema.DeadRecord

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
 	"github.com/millbridge/millbridge/schema"
 )
 
@@ -28,66 +29,96 @@ func (s *Store) ClaimTx(ctx context.Context, tx pgx.Tx, run schema.Run) (schema.
 	return res, wrap("claim key", err)
 }
 
-// sqlClaim writes the record if the run may go ahead by what classify says; both must agree. The lock keeps it from
-// waiting for another transaction that has written the record.
-const sqlClaim = `
+// sqlClaim writes the records of the runs that may go ahead by what classify says; both must agree. The locks keep it
+// from waiting for other transactions that have written the records.
+var sqlClaim = `
 	INSERT INTO millbridge.inbox AS i (hash, handler, message_id, body_hash, replay, state, owner, lease_until, stream_seq)
-	SELECT $1::bytea, $2::text, $3::text, $4::bytea, $5::integer, $6::text, nullif($7::text, ''),
-	       CASE WHEN $7::text <> '' THEN clock_timestamp() + $8::bigint * interval '1 microsecond' END, nullif($10::bigint, 0)
-	  FROM (SELECT pg_try_advisory_xact_lock($9::bigint) AS ok) AS lock
-	 WHERE lock.ok
+	SELECT r.hash, r.handler, r.message_id, r.body_hash, r.replay, $10::text, nullif(r.owner, ''),
+	       CASE WHEN r.owner <> '' THEN clock_timestamp() + r.lease * interval '1 microsecond' END, nullif(r.seq, 0)
+	  FROM (SELECT r.*, pg_try_advisory_xact_lock(r.lock) AS free
+	          FROM unnest($1::bytea[], $2::text[], $3::text[], $4::bytea[], $5::integer[], $6::text[], $7::bigint[], $8::bigint[], $9::bigint[])
+	               AS r(hash, handler, message_id, body_hash, replay, owner, lease, lock, seq)) AS r
+	 WHERE r.free
 	ON CONFLICT (hash) DO UPDATE
 	   SET state = excluded.state, owner = excluded.owner, lease_until = excluded.lease_until, updated_at = clock_timestamp(),
+	       since = CASE WHEN i.state = 'dead' THEN excluded.since ELSE i.since END,
 	       attempts = CASE WHEN i.replay < excluded.replay THEN 0 ELSE i.attempts END,
 	       deliveries = CASE WHEN i.replay < excluded.replay OR i.message_id <> excluded.message_id THEN 0 ELSE i.deliveries END,
 	       message_id = excluded.message_id, body_hash = excluded.body_hash, replay = excluded.replay,
 	       cause = '', next_try = NULL, stream_seq = excluded.stream_seq
-	 WHERE ` + sqlMayRun + `
-	RETURNING ` + inboxColumns
+	 WHERE ` + mayRun("coalesce(excluded.owner, '')") + `
+	RETURNING i.hash, i.attempts, i.deliveries, i.last_error, i.updated_at`
 
-// sqlMayRun is whether the recorded key i may be run by excluded, whose owner is $7.
-const sqlMayRun = `i.body_hash IN ('', excluded.body_hash)
+// mayRun is whether the recorded key i may be run by excluded, whose owner is given.
+func mayRun(owner string) string {
+	return `i.body_hash IN ('', excluded.body_hash)
 	   AND (i.replay < excluded.replay OR i.replay = excluded.replay AND i.state = 'running')
-	   AND NOT (i.state = 'running' AND coalesce(i.owner <> $7::text AND i.lease_until > clock_timestamp(), false))
+	   AND NOT (i.state = 'running' AND coalesce(i.owner <> ` + owner + ` AND i.lease_until > clock_timestamp(), false))
 	   AND NOT (i.state = 'running' AND coalesce(i.next_try > clock_timestamp(), false)
 	            AND i.updated_at <= clock_timestamp()) -- else the clock has gone back since: what was to be waited for is over`
+}
+
+// claiming is the statement that claims runs of different keys; claimed gets the records of those that may go ahead.
+func claiming(runs []schema.Run, state schema.InboxState, claimed func(schema.InboxRecord)) statement {
+	a := arraysOf(runs)
+	if state == schema.InboxDone { // the transaction is what keeps others out
+		clear(a.owners)
+		clear(a.leases)
+	}
+	byHash := make(map[[32]byte]schema.Run, len(runs))
+	for i, run := range runs {
+		byHash[[32]byte(a.hashes[i])] = run
+	}
+	return statement{
+		sql: sqlClaim,
+		args: []any{
+			a.hashes, a.handlers, a.messageIDs, a.bodyHashes, a.replays, a.owners, a.leases, a.locks, a.sequences, string(state),
+		},
+		each: func(rows rowSet) error {
+			var hash []byte
+			var deliveries int64
+			var r schema.InboxRecord
+			if err := rows.Scan(&hash, &r.Attempts, &deliveries, &r.LastError, &r.UpdatedAt); err != nil {
+				return err
+			}
+			run := byHash[[32]byte(hash)]
+			r.Key, r.State, r.MessageID, r.BodyHash, r.Replay = run.Key, state, run.MessageID, run.BodyHash, run.Replay
+			r.Deliveries, r.Sequence = uint64(deliveries), run.Sequence
+			if state == schema.InboxRunning {
+				r.LeaseOwner = run.Owner
+			}
+			claimed(r)
+			return nil
+		},
+	}
+}
 
 func claim(ctx context.Context, to batchSender, run schema.Run, state schema.InboxState) (schema.ClaimResult, error) {
+	written := false
+	res := schema.ClaimResult{Claim: schema.ClaimRun}
+	err := pgxRunner{to}.run(ctx, claiming([]schema.Run{run}, state, func(r schema.InboxRecord) { written, res.Record = true, r }))
+	if err != nil || written {
+		return res, err
+	}
 	hash := run.Key.Hash()
-	owner, lease := run.Owner, run.Lease.Microseconds()
-	if state == schema.InboxDone {
-		owner, lease = "", 0 // the transaction is what keeps others out
-	}
-	var written, found bool
-	var record schema.InboxRecord
-	var wait time.Duration
-	read := func(mark *bool) func(rowSet) error {
-		return func(rows rowSet) (err error) {
-			*mark = true
-			record, wait, err = scanInbox(rows)
-			return err
-		}
-	}
-	err := pgxRunner{to}.run(ctx,
-		statement{sql: sqlClaim, each: read(&written), args: []any{
-			hash[:], run.Key.Handler, run.MessageID, run.BodyHash[:], run.Replay, string(state), owner, lease, lockOf(hash), int64(run.Sequence),
-		}},
-		statement{sql: sqlLookup, each: read(&found), args: []any{hash[:]}})
+	found := false
+	err = pgxRunner{to}.run(ctx, statement{sql: sqlLookup, args: []any{hash[:]}, each: func(rows rowSet) (err error) {
+		found = true
+		res.Record, res.Wait, err = scanInbox(rows)
+		return err
+	}})
 	if err != nil {
 		return schema.ClaimResult{}, err
 	}
-	record.Key = run.Key
-	if written {
-		return schema.ClaimResult{Claim: schema.ClaimRun, Record: record}, nil
-	}
-	answer := schema.ClaimBusy // another transaction is about to write the first record
+	res.Record.Key = run.Key
+	res.Claim = schema.ClaimBusy // another transaction is about to write the first record
 	if found {
-		answer = classify(record, run)
+		res.Claim = classify(res.Record, run)
 	}
-	if answer != schema.ClaimBusy {
-		wait = 0
+	if res.Claim != schema.ClaimBusy {
+		res.Wait = 0
 	}
-	return schema.ClaimResult{Claim: answer, Record: record, Wait: wait}, nil
+	return res, nil
 }
 
 // classify answers a run that may not go ahead.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
 	"github.com/millbridge/millbridge/schema"
 )
 
@@ -72,17 +73,18 @@ func fail(ctx context.Context, to batchSender, run schema.Run, f schema.Failure,
 	return record, nil
 }
 
-const sqlFail = `
-	INSERT INTO millbridge.inbox AS i (hash, handler, message_id, body_hash, replay, state, attempts, deliveries, cause, last_error, next_try, stream_seq)
-	VALUES ($1::bytea, $2::text, $3::text, $4::bytea, $5::integer, $6::text, $8::integer, $9::bigint, $10::text, $11::text,
+var sqlFail = `
+	INSERT INTO millbridge.inbox AS i (hash, since, handler, message_id, body_hash, replay, state, attempts, deliveries, cause, last_error, next_try, stream_seq)
+	VALUES ($1::bytea, CASE $6::text WHEN 'dead' THEN 'infinity' ELSE clock_timestamp() END, $2::text, $3::text, $4::bytea, $5::integer, $6::text, $8::integer, $9::bigint, $10::text, $11::text,
 	        CASE WHEN $6::text = 'running' THEN clock_timestamp() + $12::bigint * interval '1 microsecond' END, nullif($13::bigint, 0))
 	ON CONFLICT (hash) DO UPDATE
 	   SET state = excluded.state, owner = NULL, lease_until = NULL, updated_at = clock_timestamp(),
+	       since = CASE WHEN 'dead' IN (excluded.state, i.state) THEN excluded.since ELSE i.since END,
 	       attempts = CASE WHEN i.replay < excluded.replay THEN 0 ELSE i.attempts END + excluded.attempts,
 	       deliveries = excluded.deliveries, message_id = excluded.message_id, body_hash = excluded.body_hash,
 	       replay = excluded.replay, cause = excluded.cause, last_error = excluded.last_error, next_try = excluded.next_try,
 	       stream_seq = excluded.stream_seq
-	 WHERE ` + sqlMayRun + `
+	 WHERE ` + mayRun("$7::text") + `
 	   AND NOT (i.state = excluded.state AND i.owner IS NULL AND i.deliveries = excluded.deliveries AND i.next_try IS NOT NULL
 	            AND i.message_id = excluded.message_id AND i.replay = excluded.replay)
 	RETURNING ` + inboxColumns
@@ -104,16 +106,28 @@ func (s *Store) Free(ctx context.Context, run schema.Run) error {
 }
 
 // Extend lengthens the leases of these runs, counted from now, and returns the owners that still had one.
-func (s *Store) Extend(ctx context.Context, owners []string, lease time.Duration) (held []string, err error) {
-	if len(owners) == 0 {
+func (s *Store) Extend(ctx context.Context, runs []schema.Run, lease time.Duration) (held []string, err error) {
+	if len(runs) == 0 {
 		return nil, nil
 	}
-	rows, err := s.pool.Query(ctx, `
-		UPDATE millbridge.inbox SET lease_until = clock_timestamp() + $2::bigint * interval '1 microsecond'
-		 WHERE owner = ANY ($1::text[]) AND state = 'running' RETURNING owner`, owners, lease.Microseconds())
-	if err == nil {
-		held, err = pgx.CollectRows(rows, pgx.RowTo[string])
-	}
+	a := arraysOf(runs)
+	err = s.atOnce(ctx, byIndex, statement{
+		// Rows are locked in the order in which groups lock them.
+		sql: `
+		WITH mine AS MATERIALIZED (
+			SELECT i.hash FROM unnest($1::bytea[], $2::text[]) AS r(hash, owner)
+			  JOIN millbridge.inbox AS i ON i.hash = r.hash AND i.owner = r.owner AND i.state = 'running'
+			 ORDER BY i.hash FOR UPDATE OF i)
+		UPDATE millbridge.inbox AS i SET lease_until = clock_timestamp() + $3::bigint * interval '1 microsecond'
+		  FROM mine WHERE i.hash = mine.hash RETURNING i.owner`,
+		args: []any{a.hashes, a.owners, lease.Microseconds()},
+		each: func(rows rowSet) error {
+			var owner string
+			err := rows.Scan(&owner)
+			held = append(held, owner)
+			return err
+		},
+	})
 	return held, s.failed("extend leases", err)
 }
 
@@ -177,7 +191,7 @@ func leaveDead(ctx context.Context, tx pgx.Tx, key schema.InboxKey, from int, st
 				INSERT INTO millbridge.inbox AS i (hash, handler, message_id, body_hash, state, replay)
 				VALUES ($1::bytea, $2::text, '', '', $4::text, $5::integer)
 				ON CONFLICT (hash) DO UPDATE
-				   SET state = excluded.state, replay = excluded.replay, updated_at = clock_timestamp(),
+				   SET state = excluded.state, replay = excluded.replay, updated_at = clock_timestamp(), since = clock_timestamp(),
 				       attempts = CASE excluded.state WHEN 'running' THEN 0 ELSE i.attempts END,
 				       deliveries = CASE excluded.state WHEN 'running' THEN 0 ELSE i.deliveries END,
 				       cause = CASE excluded.state WHEN 'running' THEN '' ELSE i.cause END,

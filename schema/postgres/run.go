@@ -31,6 +31,13 @@ type batchSender interface {
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }
 
+// atOnce runs a whole transaction at READ COMMITTED in one round trip: at a higher level, which a session may have by
+// default, those that come second to a row would fail. A transaction that fails costs its connection.
+func (s *Store) atOnce(ctx context.Context, steps ...statement) error {
+	all := append([]statement{{sql: `BEGIN ISOLATION LEVEL READ COMMITTED`}}, steps...)
+	return pgxRunner{s.pool}.run(ctx, append(all, statement{sql: `COMMIT`})...)
+}
+
 // pgxRunner sends all statements in one round trip.
 type pgxRunner struct{ to batchSender }
 

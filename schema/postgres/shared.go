@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/millbridge/millbridge/schema"
 )
 
@@ -17,7 +15,7 @@ func (s *Store) Take(ctx context.Context, name string, every time.Duration, n in
 		return 0, nil
 	}
 	var us int64
-	err = s.meet(ctx,
+	err = s.atOnce(ctx,
 		statement{sql: `SELECT set_config('synchronous_commit', 'off', true)`},
 		statement{
 			sql: `
@@ -33,16 +31,10 @@ func (s *Store) Take(ctx context.Context, name string, every time.Duration, n in
 	return max(0, time.Duration(us)*time.Microsecond), s.failed("reserve starts", err)
 }
 
-// meet runs statements on rows at which all processes meet. At a higher level than READ COMMITTED, which a session may
-// have by default, those that come second would fail.
-func (s *Store) meet(ctx context.Context, steps ...statement) error {
-	return s.InTx(ctx, func(tx pgx.Tx) error { return pgxRunner{tx}.run(ctx, steps...) })
-}
-
 // Hold takes the lease of that name for ttl, or renews it, unless another owner has it. left is how long it lasts.
 func (s *Store) Hold(ctx context.Context, name, owner string, ttl time.Duration) (held bool, left time.Duration, err error) {
 	var us int64
-	err = s.meet(ctx,
+	err = s.atOnce(ctx,
 		statement{
 			sql: `
 			INSERT INTO millbridge.leases AS l (name, owner, lease_until)
@@ -106,7 +98,7 @@ func (s *Store) Circuits(ctx context.Context) ([]schema.Circuit, error) {
 // CircuitFailed counts a failure of a handler. With the limit-th in a row its circuit opens; each further one, as that
 // of a probe, keeps it open for cooldown from now on.
 func (s *Store) CircuitFailed(ctx context.Context, handler, reason string, limit int, cooldown time.Duration) (c schema.Circuit, err error) {
-	err = s.meet(ctx, statement{
+	err = s.atOnce(ctx, statement{
 		sql: `
 			INSERT INTO millbridge.circuits AS c (handler, failures, opened_at, probe_at, reason)
 			VALUES ($1::text, 1, CASE WHEN $3::integer <= 1 THEN clock_timestamp() END,

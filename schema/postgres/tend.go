@@ -123,8 +123,9 @@ func (s *Store) prune(ctx context.Context, limit int) (most int, err error) {
 		statement{sql: `
 			WITH old AS MATERIALIZED (
 				SELECT hash FROM millbridge.inbox
-				 WHERE state <> 'dead' AND updated_at < clock_timestamp() - $1::bigint * interval '1 microsecond'
-				 ORDER BY updated_at LIMIT $2::bigint FOR UPDATE SKIP LOCKED),
+				 WHERE since < clock_timestamp() - $1::bigint * interval '1 microsecond'
+				   AND updated_at < clock_timestamp() - $1::bigint * interval '1 microsecond'
+				 ORDER BY since LIMIT $2::bigint FOR UPDATE SKIP LOCKED),
 			gone AS (DELETE FROM millbridge.inbox AS i USING old WHERE i.hash = old.hash
 			         RETURNING i.handler, i.state <> 'running' AND i.stream_seq IS NOT NULL AS counts), ` + sqlCountGone + `
 			SELECT count(*) FROM gone`, args: []any{keep, limit}, each: scan(&inbox)},

@@ -37,7 +37,7 @@ type Store[Tx any] interface {
 	Done(ctx context.Context, run schema.Run) error
 	Fail(ctx context.Context, run schema.Run, f schema.Failure) (schema.InboxRecord, error)
 	Free(ctx context.Context, run schema.Run) error
-	Extend(ctx context.Context, owners []string, lease time.Duration) (held []string, err error)
+	Extend(ctx context.Context, runs []schema.Run, lease time.Duration) (held []string, err error)
 	LookupInbox(ctx context.Context, key schema.InboxKey) (schema.InboxRecord, bool, error)
 	InboxByMessage(ctx context.Context, messageID string) ([]schema.InboxRecord, error)
 	ResetForReplay(ctx context.Context, tx Tx, key schema.InboxKey, from int) (bool, error)

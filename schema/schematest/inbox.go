@@ -9,6 +9,17 @@ import (
 
 func testInbox[Tx any](t *testing.T, open Opener[Tx]) {
 	RunInbox(t, inboxOf(open))
+	t.Run("groups", func(t *testing.T) {
+		RunInbox(t, func(t *testing.T) InboxHarness {
+			in := inboxOf(open)(t)
+			in.Inbox, in.Another = grouped{in.Inbox.(groupStore)}, grouped{in.Another.(groupStore)}
+			return in
+		})
+		t.Run("that cross", func(t *testing.T) {
+			t.Parallel()
+			testGroups(t, inboxOf(open)(t))
+		})
+	})
 	key := inboxKey
 	claim := func(s *suite[Tx], run schema.Run, want schema.Claim) schema.ClaimResult {
 		t.Helper()

@@ -17,7 +17,7 @@ type Inbox interface {
 	Done(ctx context.Context, run schema.Run) error
 	Fail(ctx context.Context, run schema.Run, f schema.Failure) (schema.InboxRecord, error)
 	Free(ctx context.Context, run schema.Run) error
-	Extend(ctx context.Context, owners []string, lease time.Duration) (held []string, err error)
+	Extend(ctx context.Context, runs []schema.Run, lease time.Duration) (held []string, err error)
 	LookupInbox(ctx context.Context, key schema.InboxKey) (schema.InboxRecord, bool, error)
 }
 
@@ -141,7 +141,7 @@ func RunInbox(t *testing.T, open func(t *testing.T) InboxHarness) {
 		one, two := newRun("one"), newRun("two")
 		s.claim(one, schema.ClaimRun)
 		s.age(30 * time.Minute)
-		held, err := s.Inbox.Extend(s.ctx, []string{"one", "unknown"}, time.Hour)
+		held, err := s.Inbox.Extend(s.ctx, []schema.Run{one, newRun("unknown")}, time.Hour)
 		s.must(err)
 		if !slices.Equal(held, []string{"one"}) {
 			t.Fatalf("extended %v", held)
@@ -153,7 +153,7 @@ func RunInbox(t *testing.T, open func(t *testing.T) InboxHarness) {
 		s.wants(s.Inbox.Done(s.ctx, one), schema.ErrLeaseLost)
 		_, err = s.Inbox.Fail(s.ctx, one, schema.Failure{Reason: "late", Attempted: true})
 		s.wants(err, schema.ErrLeaseLost)
-		if held, err := s.Inbox.Extend(s.ctx, []string{"one"}, time.Hour); len(held) != 0 || err != nil {
+		if held, err := s.Inbox.Extend(s.ctx, []schema.Run{one}, time.Hour); len(held) != 0 || err != nil {
 			t.Fatalf("extended %v, %v", held, err)
 		}
 		s.must(s.Inbox.Free(s.ctx, one)) // is not its to free

@@ -211,7 +211,9 @@ func modelActions(ctx context.Context, in InboxHarness, h *history) map[string]f
 		"extend": func(rt *rapid.T) {
 			run := h.oldRun()
 			ok := m.exists && m.running() && m.LeaseOwner == run.Owner
-			held, err := in.Inbox.Extend(ctx, []string{run.Owner, "nobody"}, run.Lease)
+			nobody := run
+			nobody.Owner = "nobody"
+			held, err := in.Inbox.Extend(ctx, []schema.Run{run, nobody}, run.Lease)
 			h.check(err)
 			if slices.Contains(held, run.Owner) != ok || len(held) > 1 {
 				rt.Fatalf("extended %v, want it to have %s: %v", held, run.Owner, ok)

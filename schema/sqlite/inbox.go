@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"math"
 	"time"
 
 	"github.com/millbridge/millbridge/schema"
@@ -32,19 +33,27 @@ func lookup(ctx context.Context, q queryer, hash [32]byte) (row schema.InboxRow,
 
 func insertRow(ctx context.Context, tx *sql.Tx, hash [32]byte, r schema.InboxRow) (bool, error) {
 	n, err := affected(ctx, tx, `INSERT INTO millbridge_inbox (key_hash, handler, state, message_id, body_hash, attempts, deliveries, replay,
-			cause, last_error, lease_owner, lease_until, next_try, updated_at, stream_seq)
-		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT (key_hash) DO NOTHING`,
+			cause, last_error, lease_owner, lease_until, next_try, updated_at, since, stream_seq)
+		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT (key_hash) DO NOTHING`,
 		hash[:], r.Key.Handler, string(r.State), r.MessageID, r.BodyHash[:], r.Attempts, int64(r.Deliveries), r.Replay,
-		string(r.Cause), r.LastError, leaseOwner(r), nanos(r.LeaseUntil), nanos(r.NextTry), nanos(r.UpdatedAt), int64(r.Sequence))
+		string(r.Cause), r.LastError, leaseOwner(r), nanos(r.LeaseUntil), nanos(r.NextTry), nanos(r.UpdatedAt), since(r), int64(r.Sequence))
 	return n > 0, err
 }
 
 func updateRow(ctx context.Context, tx *sql.Tx, hash [32]byte, r schema.InboxRow) error {
 	_, err := tx.ExecContext(ctx, `UPDATE millbridge_inbox SET state = ?, message_id = ?, body_hash = ?, attempts = ?, deliveries = ?, replay = ?,
-			cause = ?, last_error = ?, lease_owner = ?, lease_until = ?, next_try = ?, updated_at = ?, stream_seq = ? WHERE key_hash = ?`,
+			cause = ?, last_error = ?, lease_owner = ?, lease_until = ?, next_try = ?, updated_at = ?, since = ?, stream_seq = ? WHERE key_hash = ?`,
 		string(r.State), r.MessageID, r.BodyHash[:], r.Attempts, int64(r.Deliveries), r.Replay,
-		string(r.Cause), r.LastError, leaseOwner(r), nanos(r.LeaseUntil), nanos(r.NextTry), nanos(r.UpdatedAt), int64(r.Sequence), hash[:])
+		string(r.Cause), r.LastError, leaseOwner(r), nanos(r.LeaseUntil), nanos(r.NextTry), nanos(r.UpdatedAt), since(r), int64(r.Sequence), hash[:])
 	return err
+}
+
+// since is from when on a row's age counts: never while it is dead.
+func since(r schema.InboxRow) int64 {
+	if r.State == schema.InboxDead {
+		return math.MaxInt64
+	}
+	return nanos(r.UpdatedAt)
 }
 
 func leaseOwner(r schema.InboxRow) any {
@@ -87,17 +96,26 @@ func (s *Store) Free(ctx context.Context, run schema.Run) error {
 }
 
 // Extend gives the runs of these owners that are still theirs another lease from now on, and returns those owners.
-func (s *Store) Extend(ctx context.Context, owners []string, lease time.Duration) ([]string, error) {
-	if len(owners) == 0 {
+func (s *Store) Extend(ctx context.Context, runs []schema.Run, lease time.Duration) ([]string, error) {
+	if len(runs) == 0 {
 		return nil, nil
 	}
 	var held []string
 	err := s.update(ctx, "extend leases", func(tx *sql.Tx) error {
-		var err error
-		held, err = collect(ctx, tx, func(rows *sql.Rows, owner *string) error { return rows.Scan(owner) },
-			`UPDATE millbridge_inbox SET lease_until = ? WHERE lease_owner IN (SELECT value FROM json_each(?)) AND state = 'running'
-			RETURNING lease_owner`, s.now()+lease.Nanoseconds(), list(owners))
-		return err
+		held = nil
+		until := s.now() + lease.Nanoseconds()
+		for _, run := range runs {
+			hash := run.Key.Hash()
+			n, err := affected(ctx, tx, `UPDATE millbridge_inbox SET lease_until = ? WHERE key_hash = ? AND lease_owner = ? AND state = 'running'`,
+				until, hash[:], run.Owner)
+			if err != nil {
+				return err
+			}
+			if n > 0 {
+				held = append(held, run.Owner)
+			}
+		}
+		return nil
 	})
 	if err != nil {
 		return nil, err
@@ -150,8 +168,8 @@ func (s *Store) ResetForReplay(ctx context.Context, tx *sql.Tx, key schema.Inbox
 		return false, wrap("reset inbox for replay", err)
 	}
 	n, err := affected(ctx, tx, `UPDATE millbridge_inbox SET state = 'running', replay = ?, attempts = 0, deliveries = 0, cause = '',
-			lease_owner = NULL, lease_until = 0, next_try = 0, updated_at = ?, stream_seq = 0
-		WHERE key_hash = ? AND state = 'dead' AND replay = ?`, from+1, now, hash[:], from)
+			lease_owner = NULL, lease_until = 0, next_try = 0, updated_at = ?, since = ?, stream_seq = 0
+		WHERE key_hash = ? AND state = 'dead' AND replay = ?`, from+1, now, now, hash[:], from)
 	if err != nil || n > 0 {
 		return n > 0, wrap("reset inbox for replay", err)
 	}
@@ -164,8 +182,8 @@ func (s *Store) ResetForReplay(ctx context.Context, tx *sql.Tx, key schema.Inbox
 // It is false if somebody was quicker. A key that was never handled here gets a record.
 func (s *Store) Drop(ctx context.Context, tx *sql.Tx, key schema.InboxKey, from int) (bool, error) {
 	hash, now := key.Hash(), s.now()
-	n, err := affected(ctx, tx, `UPDATE millbridge_inbox SET state = 'dropped', updated_at = ?
-		WHERE key_hash = ? AND state = 'dead' AND replay = ?`, now, hash[:], from)
+	n, err := affected(ctx, tx, `UPDATE millbridge_inbox SET state = 'dropped', updated_at = ?, since = ?
+		WHERE key_hash = ? AND state = 'dead' AND replay = ?`, now, now, hash[:], from)
 	if err != nil || n > 0 {
 		return n > 0, wrap("drop dead letter", err)
 	}

@@ -115,7 +115,7 @@ func (s *Store) purges(limit int) []purge {
 			"",
 		},
 		{
-			"inbox records", "SELECT key_hash FROM millbridge_inbox WHERE state <> 'dead' AND updated_at < ? AND lease_until < ? ORDER BY updated_at, key_hash LIMIT ?",
+			"inbox records", "SELECT key_hash FROM millbridge_inbox WHERE since < ?1 AND updated_at < ?1 AND lease_until < ?2 ORDER BY since, key_hash LIMIT ?3",
 			"millbridge_inbox", "key_hash",
 			[]any{now - s.opts.Keep.Nanoseconds(), now, limit},
 			countPruned + "millbridge_inbox WHERE state <> 'running' AND stream_seq > 0 AND key_hash IN (%s)" + addCounts,

@@ -171,8 +171,8 @@ func history(t *testing.T, w *world, n int) {
 	w.exec(t, `INSERT INTO millbridge.inbox (hash, body_hash, state, handler, message_id)
 		SELECT decode(lpad(to_hex(g), 64, '0'), 'hex'), '', 'done', 'old', 'm' || g FROM generate_series(1, $1::integer) AS g`,
 		`WITH RECURSIVE s(g) AS (SELECT 1 UNION ALL SELECT g + 1 FROM s WHERE g < ?)
-		INSERT INTO millbridge_inbox (key_hash, handler, state, message_id, body_hash, updated_at)
-		SELECT randomblob(32), 'old', 'done', 'm' || g, x'', unixepoch() * 1000000000 FROM s`, n)
+		INSERT INTO millbridge_inbox (key_hash, handler, state, message_id, body_hash, updated_at, since)
+		SELECT randomblob(32), 'old', 'done', 'm' || g, x'', unixepoch() * 1000000000, unixepoch() * 1000000000 FROM s`, n)
 }
 
 func (w *world) operator(t *testing.T) *ops.Service {

@@ -32,7 +32,13 @@ func onKolkata(t *testing.T, test func(t *testing.T, w *world)) {
 		if _, err := admin.Exec(t.Context(), `ALTER DATABASE `+pgx.Identifier{name}.Sanitize()+` SET timezone = 'Asia/Kolkata'`); err != nil {
 			t.Fatal(err)
 		}
-		w := onPool(t, smallPool(t, admin, 10))
+		// Sessions that a pooler has kept know nothing of it.
+		direct, err := pgxpool.New(t.Context(), testkit.DirectPostgresURL(t, admin))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(direct.Close)
+		w := onPool(t, smallPool(t, direct, 10))
 		var zone string
 		if err := w.pg.QueryRow(t.Context(), `SHOW timezone`).Scan(&zone); err != nil || zone != "Asia/Kolkata" {
 			t.Fatalf("the database's zone is %s, %v", zone, err)

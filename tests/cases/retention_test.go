@@ -254,11 +254,12 @@ func TestC30_retention_while_the_broker_is_down(t *testing.T) {
 func TestC30_long_history(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		n := number(10_000, 1_000_000)
-		w.exec(t, `INSERT INTO millbridge.inbox (hash, body_hash, updated_at, state, handler, message_id)
-			SELECT decode(lpad(to_hex(g), 64, '0'), 'hex'), '', now() - interval '60 days', CASE WHEN g <= 3 THEN 'dead' ELSE 'done' END, 'old', 'm' || g FROM generate_series(1, $1::integer) AS g`,
+		w.exec(t, `INSERT INTO millbridge.inbox (hash, body_hash, updated_at, since, state, handler, message_id)
+			SELECT decode(lpad(to_hex(g), 64, '0'), 'hex'), '', now() - interval '60 days', CASE WHEN g <= 3 THEN 'infinity' ELSE now() - interval '60 days' END, CASE WHEN g <= 3 THEN 'dead' ELSE 'done' END, 'old', 'm' || g FROM generate_series(1, $1::integer) AS g`,
 			`WITH RECURSIVE s(g) AS (SELECT 1 UNION ALL SELECT g + 1 FROM s WHERE g < ?)
-			INSERT INTO millbridge_inbox (key_hash, handler, state, message_id, body_hash, updated_at)
-			SELECT randomblob(32), 'old', CASE WHEN g <= 3 THEN 'dead' ELSE 'done' END, 'm' || g, x'', (unixepoch() - 60 * 86400) * 1000000000 FROM s`, n)
+			INSERT INTO millbridge_inbox (key_hash, handler, state, message_id, body_hash, updated_at, since)
+			SELECT randomblob(32), 'old', CASE WHEN g <= 3 THEN 'dead' ELSE 'done' END, 'm' || g, x'', (unixepoch() - 60 * 86400) * 1000000000,
+				CASE WHEN g <= 3 THEN 9223372036854775807 ELSE (unixepoch() - 60 * 86400) * 1000000000 END FROM s`, n)
 		w.exec(t, `INSERT INTO millbridge.keys (hash, body_hash, call, created_at, message_id)
 			SELECT decode(lpad(to_hex(g), 64, '0'), 'hex'), '', gen_random_uuid(), now() - interval '60 days', 'm' || g FROM generate_series(1, $1::integer) AS g`,
 			`WITH RECURSIVE s(g) AS (SELECT 1 UNION ALL SELECT g + 1 FROM s WHERE g < ?)

@@ -37,23 +37,25 @@ func storedJobs(ctx context.Context, js natsjs.JetStream, subjects schema.Subjec
 		return nil, wrap("find the stream of jobs", err)
 	}
 	var all []place
-	for _, subject := range []string{"jobs.>", "replay.>"} {
-		for seq := max(stream.CachedInfo().State.FirstSeq, 1); ; seq++ {
-			m, err := stream.GetMsg(ctx, seq, natsjs.WithGetMsgSubject(subjects.Full(subject)))
-			if errors.Is(err, natsjs.ErrMsgNotFound) {
-				break
-			}
-			if err != nil {
-				return nil, wrap("read the stream of jobs", err)
-			}
-			id := m.Header.Get("_watermill_message_uuid")
-			if of := m.Header.Get("mb-replay-of"); of != "" {
-				id = of
-			}
-			all, seq = append(all, place{id, m.Sequence}), m.Sequence
+	for seq := max(stream.CachedInfo().State.FirstSeq, 1); ; seq++ {
+		// Of all subjects: the server walks over a filter's gaps message by message.
+		m, err := stream.GetMsg(ctx, seq, natsjs.WithGetMsgSubject(">"))
+		if errors.Is(err, natsjs.ErrMsgNotFound) {
+			return all, nil
 		}
+		if err != nil {
+			return nil, wrap("read the stream of jobs", err)
+		}
+		seq = m.Sequence
+		if !strings.HasPrefix(m.Subject, subjects.Full("jobs.")) && !strings.HasPrefix(m.Subject, subjects.Full("replay.")) {
+			continue
+		}
+		id := m.Header.Get("_watermill_message_uuid")
+		if of := m.Header.Get("mb-replay-of"); of != "" {
+			id = of
+		}
+		all = append(all, place{id, m.Sequence})
 	}
-	return all, nil
 }
 
 // A Letter is what the stream of dead letters says about a message.

@@ -121,12 +121,12 @@ CREATE TABLE millbridge_inbox (
   lease_until INTEGER NOT NULL DEFAULT 0,
   next_try    INTEGER NOT NULL DEFAULT 0,
   updated_at  INTEGER NOT NULL,
+  since       INTEGER NOT NULL, -- from when on its age counts; the end of a run does not change it, nor any index
   stream_seq  INTEGER NOT NULL DEFAULT 0
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX millbridge_inbox_message ON millbridge_inbox (message_id);
-CREATE INDEX millbridge_inbox_lease ON millbridge_inbox (lease_owner) WHERE lease_owner IS NOT NULL;
-CREATE INDEX millbridge_inbox_age ON millbridge_inbox (updated_at) WHERE state <> 'dead';
+CREATE INDEX millbridge_inbox_since ON millbridge_inbox (since);
 
 -- Rows of the inbox by handler and state: counting millions of them would take seconds.
 CREATE TABLE millbridge_inbox_counts (
