@@ -148,7 +148,8 @@ func (s *servers) rounds(ctx context.Context, sc scenario, opts options) ([]resu
 				rates[c.name] = r.Rate
 			}
 			all = append(all, r)
-			fmt.Printf("  %d  %-52s %10s %s in %.2f s%s\n", round, c.name, spaced(r.Rate), sc.unit, r.Seconds, r.Latency)
+			fmt.Printf("  %d  %-52s %10s %s in %.2f s%s; others used %.1f cores\n",
+				round, c.name, spaced(r.Rate), sc.unit, r.Seconds, r.Latency, r.OtherCores)
 		}
 		for i := range all[first:] {
 			r := &all[first+i]
