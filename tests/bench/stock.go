@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -73,28 +74,30 @@ func (c *envelopes) Publish(_ string, msgs ...*message.Message) error {
 
 func (c *envelopes) Close() error { return nil }
 
-// stockLoad fills the stock outbox with n messages, in transactions of 10, as somebody who copies rows.
+// stockLoad fills the stock outbox with n messages, in transactions of 10, as somebody who copies rows; a hundred
+// transactions go in one round trip.
 func (st *stage) stockLoad(ctx context.Context, n int) error {
 	conn, err := st.pool.Acquire(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Release()
-	const perTx = 10
+	const perTx, perTrip = 10, 1000
 	if _, err := conn.Exec(ctx, "SET synchronous_commit = off"); err != nil {
 		return err
 	}
-	for from := 0; from < n; from += perTx {
+	for from := 0; from < n; from += perTrip {
 		caught := &envelopes{}
 		wrap := forwarder.NewPublisher(caught, forwarder.PublisherConfig{ForwarderTopic: stockTopic})
-		for seq := from; seq < min(from+perTx, n); seq++ {
+		for seq := from; seq < min(from+perTrip, n); seq++ {
 			if err := wrap.Publish(stockStream, stockMessage(seq)); err != nil {
 				return err
 			}
 		}
-		err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-			batch := &pgx.Batch{}
-			for _, m := range caught.got {
+		batch := &pgx.Batch{}
+		for tx := range slices.Chunk(caught.got, perTx) {
+			batch.Queue("BEGIN")
+			for _, m := range tx {
 				header, err := json.Marshal(m.Metadata)
 				if err != nil {
 					return err
@@ -102,9 +105,9 @@ func (st *stage) stockLoad(ctx context.Context, n int) error {
 				batch.Queue(`INSERT INTO "watermill_outbox" (uuid, payload, metadata, transaction_id)
 					VALUES ($1, $2, $3, pg_current_xact_id())`, m.UUID, []byte(m.Payload), header)
 			}
-			return tx.SendBatch(ctx, batch).Close()
-		})
-		if err != nil {
+			batch.Queue("COMMIT")
+		}
+		if err := conn.SendBatch(ctx, batch).Close(); err != nil {
 			return fmt.Errorf("fill the stock outbox: %w", err)
 		}
 	}
