@@ -36,7 +36,7 @@ lint:
 	bash .ci/lint
 
 # Measures Millbridge beside the stock Watermill assembly, River and the raw limits, on servers that it starts itself. It
-# takes about a quarter of an hour. For less: make bench ARGS="-scenario drain -rounds 1"
+# takes about three quarters of an hour. For less: make bench ARGS="-scenario drain -rounds 1"
 bench:
 	go -C tests/bench build -o ../../bin/bench . && bin/bench $(ARGS)
 

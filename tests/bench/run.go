@@ -172,7 +172,10 @@ func inTurn(contenders []contender, round int) []contender {
 
 // turn is one run of one contender. A run that hangs is given up: it has failed.
 func (s *servers) turn(ctx context.Context, c contender, opts options, name string) (r result, err error) {
-	const limit = 15 * time.Minute
+	limit := 15 * time.Minute
+	if opts.quick {
+		limit = 2 * time.Minute
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not done after %v", limit))
 	defer cancel()
 	st, err := s.newStage(ctx, opts)
