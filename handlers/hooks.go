@@ -33,7 +33,11 @@ type HookList []Hooks
 
 // Start calls every Start, each with the context of the one before it.
 func (l HookList) Start(ctx context.Context, log *slog.Logger, env schema.Envelope) *HookRun {
-	r := &HookRun{hooks: l, log: log, env: env, own: make([]context.Context, 0, len(l)), last: ctx}
+	if len(l) == 0 {
+		return &HookRun{last: ctx}
+	}
+	kept := env
+	r := &HookRun{hooks: l, log: log, env: &kept, own: make([]context.Context, 0, len(l)), last: ctx}
 	for _, h := range l {
 		r.last = h.start(r.last, log, env)
 		r.own = append(r.own, r.last)
@@ -45,7 +49,7 @@ func (l HookList) Start(ctx context.Context, log *slog.Logger, env schema.Envelo
 type HookRun struct {
 	hooks HookList
 	log   *slog.Logger
-	env   schema.Envelope
+	env   *schema.Envelope
 	own   []context.Context // what each Start returned
 	last  context.Context
 }
@@ -57,7 +61,7 @@ func (r *HookRun) Context() context.Context { return r.last }
 func (r *HookRun) End(err error, took time.Duration) {
 	for i, h := range slices.Backward(r.hooks) {
 		if h.End != nil {
-			contained(r.own[i], r.log, "end", r.env, func() { h.End(r.own[i], r.env, err, took) })
+			contained(r.own[i], r.log, "end", *r.env, func() { h.End(r.own[i], *r.env, err, took) })
 		}
 	}
 }
@@ -67,7 +71,7 @@ func (r *HookRun) Settled(d Decision) {
 	for i, h := range slices.Backward(r.hooks) {
 		if h.Settled != nil {
 			ctx := context.WithoutCancel(r.own[i])
-			contained(ctx, r.log, "settled", r.env, func() { h.Settled(ctx, r.env, d) })
+			contained(ctx, r.log, "settled", *r.env, func() { h.Settled(ctx, *r.env, d) })
 		}
 	}
 }

@@ -136,7 +136,7 @@ func (b *Bridge) Subscribe(s handlers.Subscription) error {
 func (b *Bridge) chain(name string, h handlers.Handler, policy handlers.Policy) *chain {
 	policy = policy.OrDefault()
 	c := &chain{
-		name: name, handler: h, policy: policy, subjects: b.cfg.Subjects, lease: b.cfg.Lease, inbox: b.inbox,
+		name: name, handler: h, policy: policy, subjects: b.cfg.Subjects, events: b.cfg.Subjects.StreamName(schema.Events), lease: b.cfg.Lease, inbox: b.inbox,
 		hooks: slices.Clone(b.cfg.Hooks), nudge: b.Nudge,
 		breaker: newBreaker(b.cfg.Store, name, policy.Breaker, b.cfg.Logger),
 		letters: deadletters.New(b.js, b.cfg.Subjects, b.cfg.KeepTombstones),

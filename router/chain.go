@@ -26,6 +26,7 @@ type chain struct {
 	policy   handlers.Policy // without zero fields
 	subjects schema.Subjects
 	source   string // that messages of our own outbox name
+	events   string // name of the stream of events
 	reports  bool   // outcomes can be reported
 	lease    time.Duration
 	inbox    Inbox

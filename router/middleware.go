@@ -53,7 +53,7 @@ func (c *chain) idempotency(next message.HandlerFunc) message.HandlerFunc {
 		switch {
 		case c.policy.Mode == handlers.ModeTx:
 			return nil, c.inTransaction(msg, r, next)
-		case c.policy.Mode == handlers.ModeNone && r.delivery.Delivered == 1 && r.inbox.Replay == 0 && r.env.ReplyTo == nil:
+		case r.unasked:
 			return nil, c.unguarded(msg, r, next)
 		}
 		return nil, c.underLease(msg, r, next)
@@ -66,6 +66,7 @@ func (c *chain) unguarded(msg *message.Message, r *run, next message.HandlerFunc
 	if failure == nil {
 		return nil
 	}
+	r.identify()
 	for pause := c.firstPause; r.ctx.Err() == nil; pause = min(2*pause, maxPause) {
 		asked := c.runs.now()
 		ctx, cancel := storeContext(r.ctx)

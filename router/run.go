@@ -24,6 +24,7 @@ type run struct {
 	started  bool               // the handler was called
 	claimed  bool               // it holds a lease
 	onTrial  bool               // see [chain.trial]
+	unasked  bool               // the inbox hears of the key only if the handler fails
 	probe    bool               // it tries whether its target works again
 	late     bool               // the handler has used up its time
 	cuts     int                // how often the database has taken back what the handler did
@@ -70,19 +71,22 @@ func (c *chain) newRun(d *subscribers.Delivery) (*run, error) {
 	}
 	r.env = env
 	r.retry, r.timeout = c.policy.Rules(c.handler, env)
-	r.inbox = schema.Run{
-		Key: schema.InboxKeyOf(c.name, env), Owner: schema.NewID(), MessageID: env.ID,
-		BodyHash: env.BodyHash(), Lease: c.lease,
-	}
+	r.inbox = schema.Run{Key: schema.InboxKeyOf(c.name, env), MessageID: env.ID, Lease: c.lease}
 	if env.Replay != nil {
 		r.inbox.MessageID, r.inbox.Replay = env.Replay.Of, env.Replay.Number
 	}
 	r.inbox.Sequence = c.accountable(r)
+	if r.unasked = c.policy.Mode == handlers.ModeNone && d.Delivered == 1 && env.Replay == nil && env.ReplyTo == nil; !r.unasked {
+		r.identify()
+	}
 	return r, nil
 }
 
+// identify fills in what only the inbox wants to know.
+func (r *run) identify() { r.inbox.Owner, r.inbox.BodyHash = schema.NewID(), r.env.BodyHash() }
+
 func (c *chain) streamOf(d *subscribers.Delivery) schema.Stream {
-	if d.Stream == c.subjects.StreamName(schema.Events) {
+	if d.Stream == c.events {
 		return schema.Events
 	}
 	return schema.Jobs

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -96,6 +97,9 @@ func (c *chain) unbegun(r *run) {
 	if c.policy.Ordered || r.delivery.Delivered+1 < uint64(c.policy.MaxCrashes) {
 		return
 	}
+	if r.unasked {
+		r.identify()
+	}
 	ctx, cancel := storeContext(r.ctx)
 	defer cancel()
 	_, err := c.inbox.Fail(ctx, r.inbox, schema.Failure{Reason: "stopped before it began", Deliveries: r.delivery.Delivered})
@@ -128,7 +132,9 @@ func (c *chain) conclude(r *run, err error) outcome {
 	switch {
 	case err == nil:
 		c.stats.handled()
-		c.log.Debug("handled", r.fields()...)
+		if c.log.Enabled(r.ctx, slog.LevelDebug) {
+			c.log.Debug("handled", r.fields()...)
+		}
 		r.decision = &handlers.Decision{Verdict: handlers.Ack}
 		c.noteCircuit(r, nil, *r.decision)
 		return acked
