@@ -48,7 +48,7 @@ func (s *Store) claim(ctx context.Context, tx *sql.Tx, run schema.Run, state sch
 	now := s.clock()
 	// The insert comes first: it takes the write lock before anything is read.
 	row := schema.NewInboxRow(run).Start(run, state, now)
-	written, err := insertRow(ctx, tx, run.Key.Hash(), row)
+	written, err := s.insertRow(ctx, tx, run.Key.Hash(), row)
 	if err != nil {
 		return schema.ClaimResult{}, err
 	}
@@ -86,7 +86,7 @@ func (s *Store) Fail(ctx context.Context, run schema.Run, f schema.Failure) (rec
 func (s *Store) fail(ctx context.Context, tx *sql.Tx, run schema.Run, f schema.Failure) (schema.InboxRecord, error) {
 	now := s.clock()
 	row, _ := schema.NewInboxRow(run).Fail(run, f, now)
-	written, err := insertRow(ctx, tx, run.Key.Hash(), row)
+	written, err := s.insertRow(ctx, tx, run.Key.Hash(), row)
 	if err != nil || written {
 		return row.InboxRecord, err
 	}

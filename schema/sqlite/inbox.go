@@ -31,11 +31,12 @@ func lookup(ctx context.Context, q queryer, hash [32]byte) (row schema.InboxRow,
 	return found[0], true, nil
 }
 
-func insertRow(ctx context.Context, tx *sql.Tx, hash [32]byte, r schema.InboxRow) (bool, error) {
-	n, err := affected(ctx, tx, `INSERT INTO millbridge_inbox (key_hash, handler, state, message_id, body_hash, attempts, deliveries, replay,
-			cause, last_error, lease_owner, lease_until, next_try, updated_at, since, stream_seq)
-		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT (key_hash) DO NOTHING`,
-		hash[:], r.Key.Handler, string(r.State), r.MessageID, r.BodyHash[:], r.Attempts, int64(r.Deliveries), r.Replay,
+const sqlInsertInbox = `INSERT INTO millbridge_inbox (key_hash, handler, state, message_id, body_hash, attempts, deliveries, replay,
+		cause, last_error, lease_owner, lease_until, next_try, updated_at, since, stream_seq)
+	VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT (key_hash) DO NOTHING`
+
+func (s *Store) insertRow(ctx context.Context, tx *sql.Tx, hash [32]byte, r schema.InboxRow) (bool, error) {
+	n, err := s.affectedHot(ctx, tx, sqlInsertInbox, hash[:], r.Key.Handler, string(r.State), r.MessageID, r.BodyHash[:], r.Attempts, int64(r.Deliveries), r.Replay,
 		string(r.Cause), r.LastError, leaseOwner(r), nanos(r.LeaseUntil), nanos(r.NextTry), nanos(r.UpdatedAt), since(r), int64(r.Sequence))
 	return n > 0, err
 }
@@ -75,10 +76,12 @@ func (s *Store) Done(ctx context.Context, run schema.Run) error {
 	return s.update(ctx, "record message as done", func(tx *sql.Tx) error { return s.done(ctx, tx, run) })
 }
 
+const sqlDone = `UPDATE millbridge_inbox SET state = 'done', lease_owner = NULL, lease_until = 0, next_try = 0, updated_at = ?
+	WHERE key_hash = ? AND state = 'running' AND lease_owner = ? AND replay = ?`
+
 func (s *Store) done(ctx context.Context, tx *sql.Tx, run schema.Run) error {
 	hash := run.Key.Hash()
-	n, err := affected(ctx, tx, `UPDATE millbridge_inbox SET state = 'done', lease_owner = NULL, lease_until = 0, next_try = 0, updated_at = ?
-		WHERE key_hash = ? AND state = 'running' AND lease_owner = ? AND replay = ?`, s.now(), hash[:], run.Owner, run.Replay)
+	n, err := s.affectedHot(ctx, tx, sqlDone, s.now(), hash[:], run.Owner, run.Replay)
 	if err == nil && n == 0 {
 		return leaseLost()
 	}
@@ -174,7 +177,7 @@ func (s *Store) ResetForReplay(ctx context.Context, tx *sql.Tx, key schema.Inbox
 		return n > 0, wrap("reset inbox for replay", err)
 	}
 	row := schema.InboxRow{InboxRecord: schema.InboxRecord{Key: key, State: schema.InboxRunning, Replay: from + 1, UpdatedAt: at(now)}}
-	written, err := insertRow(ctx, tx, hash, row)
+	written, err := s.insertRow(ctx, tx, hash, row)
 	return written, wrap("reset inbox for replay", err)
 }
 
@@ -188,7 +191,7 @@ func (s *Store) Drop(ctx context.Context, tx *sql.Tx, key schema.InboxKey, from 
 		return n > 0, wrap("drop dead letter", err)
 	}
 	row := schema.InboxRow{InboxRecord: schema.InboxRecord{Key: key, State: schema.InboxDropped, Replay: from, UpdatedAt: at(now)}}
-	written, err := insertRow(ctx, tx, hash, row)
+	written, err := s.insertRow(ctx, tx, hash, row)
 	return written, wrap("drop dead letter", err)
 }
 

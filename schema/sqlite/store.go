@@ -49,6 +49,8 @@ type Store struct {
 	limit   payloadLimit
 	running sync.Map // hashes of the inbox keys that units of this store run
 
+	compiled atomic.Pointer[map[string]*sql.Stmt] // the hot statements, by their text
+
 	mu   sync.Mutex
 	held *forwarderLock // nil until a shard is acquired
 }
@@ -59,8 +61,14 @@ func New(write, read *sql.DB, opts Options) *Store {
 	return &Store{write: write, read: read, opts: opts.withDefaults()}
 }
 
-// Close gives up what the store holds itself: the forwarder's file lock. It does not close the databases.
-func (s *Store) Close() { s.unlockForwarder() }
+// Close gives up what the store holds itself: the forwarder's file lock and compiled statements. It does not close the
+// databases.
+func (s *Store) Close() {
+	s.unlockForwarder()
+	if all := s.compiled.Swap(nil); all != nil {
+		closeAll(*all)
+	}
+}
 
 func (s *Store) now() int64 { return s.opts.Now().UnixNano() }
 
@@ -79,7 +87,7 @@ func at(ns int64) time.Time {
 // only writing connection: f must not call methods of the store that do not take the transaction, and must not wait for
 // anything slow.
 func (s *Store) InTx(ctx context.Context, f func(tx *sql.Tx) error) error {
-	tx, err := s.write.BeginTx(ctx, nil)
+	tx, err := s.begin(ctx)
 	if err != nil {
 		return wrap("begin transaction", err)
 	}

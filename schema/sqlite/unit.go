@@ -37,7 +37,7 @@ type unit struct {
 
 // start begins the transaction and makes the claim good.
 func (u *unit) start(ctx context.Context) (*sql.Tx, error) {
-	tx, err := u.store.write.BeginTx(ctx, nil)
+	tx, err := u.store.begin(ctx)
 	if err != nil {
 		return nil, wrap("begin transaction", err)
 	}
