@@ -139,6 +139,11 @@ func checkStream(ctx context.Context, js jetstream.JetStream, name, filter strin
 	if err != nil {
 		return fmt.Errorf("check stream %s: %w", name, err)
 	}
+	// The stream's leader counts: the consumer may be on a server that has yet to follow.
+	stored, err := messagesOf(ctx, stream, filter)
+	if err != nil {
+		return fmt.Errorf("check stream %s: %w", name, err)
+	}
 	// Nothing is acked: a work queue keeps what it has.
 	consumer, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
 		FilterSubject: filter, AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: -1, AckWait: time.Hour,
@@ -146,7 +151,6 @@ func checkStream(ctx context.Context, js jetstream.JetStream, name, filter strin
 	if err != nil {
 		return fmt.Errorf("check stream %s: %w", name, err)
 	}
-	stored := int(consumer.CachedInfo().NumPending)
 	t := newTracker(want)
 	messages, err := consumer.Messages(jetstream.PullMaxMessages(4000))
 	if err != nil {
@@ -154,9 +158,9 @@ func checkStream(ctx context.Context, js jetstream.JetStream, name, filter strin
 	}
 	defer messages.Stop()
 	for range stored {
-		m, err := messages.Next(jetstream.NextContext(ctx))
+		m, err := messages.Next(jetstream.NextMaxWait(time.Minute))
 		if err != nil {
-			return fmt.Errorf("check stream %s: %w", name, err)
+			return fmt.Errorf("check stream %s: after %d of %d messages: %w", name, t.n, stored, errors.Join(err, context.Cause(ctx)))
 		}
 		t.saw(m.Data())
 	}
@@ -166,26 +170,34 @@ func checkStream(ctx context.Context, js jetstream.JetStream, name, filter strin
 	return stream.DeleteConsumer(ctx, consumer.CachedInfo().Name)
 }
 
+// messagesOf is how many messages a stream holds on the subjects of a filter.
+func messagesOf(ctx context.Context, stream jetstream.Stream, filter string) (int, error) {
+	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(filter))
+	if err != nil {
+		return 0, err
+	}
+	sum := 0
+	for _, n := range info.State.Subjects {
+		sum += int(n)
+	}
+	return sum, nil
+}
+
 // checkSettled proves that a work queue holds no message any more.
 func checkSettled(ctx context.Context, js jetstream.JetStream, name, filter string) error {
 	return checkLeft(ctx, js, name, filter, 0)
 }
 
 // checkLeft proves that a work queue holds so many messages, after a while: acks are not waited for.
-func checkLeft(ctx context.Context, js jetstream.JetStream, name, filter string, want uint64) error {
-	var left uint64
+func checkLeft(ctx context.Context, js jetstream.JetStream, name, filter string, want int) error {
+	left := 0
 	for range 100 {
 		stream, err := js.Stream(ctx, name)
 		if err != nil {
 			return err
 		}
-		info, err := stream.Info(ctx, jetstream.WithSubjectFilter(filter))
-		if err != nil {
+		if left, err = messagesOf(ctx, stream, filter); err != nil {
 			return err
-		}
-		left = 0
-		for _, n := range info.State.Subjects {
-			left += n
 		}
 		if left == want {
 			return nil

@@ -109,6 +109,6 @@ func consumeBesideBackoff(ctx context.Context, st *stage) (r result, err error) 
 	}
 	err = t.await(ctx)
 	r = m.stop(n)
-	left := checkLeft(ctx, st.js, jobStream, jobSubject, uint64(waiting))
+	left := checkLeft(ctx, st.js, jobStream, jobSubject, waiting)
 	return r, errors.Join(err, left, bridge.close(), t.fault(false))
 }
