@@ -35,7 +35,7 @@ type Store[Tx any] interface {
 type Config struct {
 	// Logger gets a line at debug level for each publishing. The default discards it.
 	Logger *slog.Logger
-	// Now gives messages the time they were made. The default is time.Now.
+	// Now gives messages the time they were made. The default is the store's clock.
 	Now func() time.Time
 	// Nudge tells a forwarder that there is something to do. It must not block. Without it, or when it is lost, the
 	// forwarder notices by itself a little later.
@@ -53,9 +53,6 @@ type Outbox[Tx any] struct {
 func NewOutbox[Tx any](store Store[Tx], cfg Config) *Outbox[Tx] {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
-	if cfg.Now == nil {
-		cfg.Now = time.Now
 	}
 	if cfg.Nudge == nil {
 		cfg.Nudge = func() {}
@@ -100,8 +97,11 @@ func (o *Outbox[Tx]) PublishAlone(ctx context.Context, envs ...schema.Envelope) 
 	return receipts, nil
 }
 
-// timed fills in the time where a message has none.
+// timed fills in the time where a message has none, or leaves that to the store.
 func (o *Outbox[Tx]) timed(envs []schema.Envelope) []schema.Envelope {
+	if o.cfg.Now == nil {
+		return envs
+	}
 	now := o.cfg.Now().UTC()
 	timed := make([]schema.Envelope, len(envs))
 	for i, e := range envs {

@@ -82,8 +82,11 @@ func (p *publisher[Tx]) Close() error {
 	return nil
 }
 
-// timed returns copies of msgs that get the outbox's time where they have none.
+// timed returns copies of msgs that get the outbox's time where they have none, or leaves that to the store.
 func (p *publisher[Tx]) timed(msgs message.Messages) message.Messages {
+	if p.outbox.cfg.Now == nil {
+		return msgs
+	}
 	now := p.outbox.cfg.Now().UTC()
 	fill := func(e *schema.Envelope) {
 		if e.Time.IsZero() {

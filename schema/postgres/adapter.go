@@ -49,11 +49,10 @@ func (a adapter) InsertQuery(topic string, msgs message.Messages) (sql.Query, er
 	if err != nil {
 		return sql.Query{}, err
 	}
-	c := &chunk{}
-	for i, e := range w.envs {
-		c.add(e, w.rows[i])
+	if w.single() {
+		return sql.Query{Query: sqlInsertOne, Args: w.one()}, nil
 	}
-	return sql.Query{Query: sqlInsert, Args: c.args(w.locks())}, nil
+	return sql.Query{Query: sqlInsert, Args: w.chunk(0, len(envs)).args(w.locks())}, nil
 }
 
 func unsupported(id, field string) error {

@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/millbridge/millbridge/schema"
@@ -32,39 +31,51 @@ func (s *Store) append(ctx context.Context, r runner, envs []schema.Envelope) ([
 	if err := r.run(ctx, a.statements()...); err != nil {
 		return nil, wrap("write to outbox", err)
 	}
+	if a.open() {
+		if err := r.run(ctx, a.readKeys()); err != nil {
+			return nil, wrap("write to outbox", err)
+		}
+	}
 	return a.receipts()
 }
 
 // AppendBatch adds the statements of [Store.Append] to a batch that the caller sends in its transaction. Envelopes are
-// validated at once, with the payload limit that was read last; done gets the receipts while the results of the batch
-// are read. An error that done gets is returned to who reads the results, too, and the transaction must be rolled back.
+// validated at once, with the payload limit that was read last; one that is older than a minute is read with the batch
+// and they are validated again. done gets the receipts while the results of the batch are read. An error that done gets
+// is returned to who reads the results, too, and the transaction must be rolled back.
 func (s *Store) AppendBatch(b *pgx.Batch, envs []schema.Envelope, done func([]schema.Receipt, error)) error {
 	if len(envs) == 0 {
 		return nil
 	}
-	limit, _ := s.limit.get()
+	limit, fresh := s.limit.get()
 	a, err := newAppending(envs, limit)
 	if err != nil {
 		return err
 	}
-	finish := func(receipts []schema.Receipt, err error) error {
+	steps := a.statements()
+	if a.single() && a.open() {
+		steps = append(steps, a.readKeys())
+	}
+	if !fresh {
+		steps = append(steps, statement{sql: sqlMaxPayload, each: scan(&limit)})
+	}
+	last := len(steps) - 1
+	for _, step := range steps[:last] {
+		queue(b, step)
+	}
+	b.Queue(steps[last].sql, steps[last].args...).Query(func(rows pgx.Rows) error { // after the others, whose answers it needs
+		receipts, err := []schema.Receipt(nil), wrap("write to outbox", readAll(rows, steps[last].each))
+		if err == nil && !fresh {
+			s.limit.set(limit)
+			err = validate(envs, limit)
+		}
+		if err == nil {
+			receipts, err = a.receipts()
+		}
 		if done != nil {
 			done(receipts, err)
 		}
 		return err
-	}
-	for _, step := range a.statements() {
-		queue(b, step)
-	}
-	b.Queue(sqlMaxPayload).Query(func(rows pgx.Rows) error { // after the others, whose answers it needs
-		if err := readAll(rows, scan(&limit)); err != nil {
-			return finish(nil, wrap("read payload limit", err))
-		}
-		s.limit.set(limit)
-		if err := validate(envs, limit); err != nil {
-			return finish(nil, err)
-		}
-		return finish(a.receipts())
 	})
 	return nil
 }
@@ -77,16 +88,4 @@ func validate(envs []schema.Envelope, maxPayload int) error {
 		}
 	}
 	return errors.Join(faults...)
-}
-
-// withTime fills in the time of publishing where none is given.
-func withTime(envs []schema.Envelope, now time.Time) []schema.Envelope {
-	timed := make([]schema.Envelope, len(envs))
-	for i, e := range envs {
-		if e.Time.IsZero() {
-			e.Time = now.UTC()
-		}
-		timed[i] = e
-	}
-	return timed
 }

@@ -11,59 +11,62 @@ import (
 	"github.com/millbridge/millbridge/schema"
 )
 
-// One statement takes at most this much, so that a parameter stays far below PostgreSQL's limit of 1 GB.
-const (
-	chunkRows  = 10_000
-	chunkBytes = 16 << 20
-)
-
 // An appending is one call's envelopes on their way into the tables.
 type appending struct {
-	envs  []schema.Envelope
-	rows  []schema.Row
-	first []int // for each envelope the one in this call that stands for its key; itself unless the key is given twice
-	keys  map[[32]byte]*usedKey
-	call  schema.UUID // marks the keys that this call writes
+	envs []schema.Envelope
+	rows []schema.Row
+	keys []*usedKey            // for each envelope the explicit key it takes, or nil; nil if none takes one
+	uses map[[32]byte]*usedKey // the same by hash, each once
+	call [16]byte              // marks the keys that this call writes
 }
 
-// A usedKey is what the database says about an explicit idempotency key.
+// A usedKey is an explicit idempotency key, and what the database says about it.
 type usedKey struct {
-	env       int // the envelope that stands for it
-	messageID string
-	bodyHash  []byte
-	isNew     bool // written by this call
+	hash, body [32]byte
+	env        int // the envelope that stands for it; others of the call may give it again
+	messageID  string
+	bodyHash   []byte
+	isNew      bool // written by this call
 }
 
 func newAppending(envs []schema.Envelope, maxPayload int) (*appending, error) {
-	if err := validate(envs, maxPayload); err != nil {
-		return nil, err
-	}
 	now := time.Now()
-	a := &appending{
-		envs: withTime(envs, now), rows: make([]schema.Row, len(envs)), first: make([]int, len(envs)),
-		keys: make(map[[32]byte]*usedKey), call: schema.NewUUID(now),
-	}
+	a := &appending{envs: envs, rows: make([]schema.Row, len(envs))}
 	var faults []error
-	for i, e := range a.envs {
-		a.rows[i], a.first[i] = schema.NewRow(e), i
-		if !keyed(e) {
-			continue
+	for i, e := range envs {
+		if e.Time.IsZero() {
+			e.Time = now
 		}
-		h := e.KeyHash()
-		k := a.keys[h]
-		if k == nil {
-			a.keys[h] = &usedKey{env: i}
-			continue
+		var err error
+		if a.rows[i], err = schema.CheckedRow(e, maxPayload); err == nil && keyed(e) {
+			err = a.use(i, e, now)
 		}
-		a.first[i] = k.env
-		if first := envs[k.env]; first.BodyHash() != e.BodyHash() {
-			faults = append(faults, keyReused(e.ID, first.ID))
+		if err != nil {
+			faults = append(faults, err)
 		}
 	}
 	if len(faults) > 0 {
 		return nil, errors.Join(faults...)
 	}
 	return a, nil
+}
+
+// use notes the key of an envelope.
+func (a *appending) use(i int, e schema.Envelope, now time.Time) error {
+	if a.keys == nil {
+		a.keys, a.uses, a.call = make([]*usedKey, len(a.envs)), make(map[[32]byte]*usedKey), schema.NewUUID(now)
+	}
+	hash, body := e.KeyHash(), e.BodyHash()
+	k := a.uses[hash]
+	if k == nil {
+		k = &usedKey{hash: hash, body: body, env: i}
+		a.uses[hash] = k
+	}
+	a.keys[i] = k
+	if k.body != body {
+		return keyReused(e.ID, a.envs[k.env].ID)
+	}
+	return nil
 }
 
 func keyReused(id, by string) error {
@@ -75,26 +78,63 @@ func keyReused(id, by string) error {
 // keyed reports whether e takes an explicit idempotency key. A replay has its message's key on purpose and takes none.
 func keyed(e schema.Envelope) bool { return e.Key != "" && e.Replay == nil }
 
-// statements write and compare the explicit keys, take the locks of all ordering keys and write the rows.
+// single reports whether there is one message, and that not for later.
+func (a *appending) single() bool { return len(a.envs) == 1 && due(a.envs[0]) == 0 }
+
+// statements write and compare the explicit keys, take the locks of all ordering keys and write the rows. What they
+// leave open, readKeys answers.
 func (a *appending) statements() []statement {
+	switch {
+	case !a.single():
+		return a.many()
+	case a.keys == nil:
+		return []statement{{sql: sqlInsertOne, args: a.one()}}
+	}
+	k := a.keys[0]
+	return []statement{{
+		sql: sqlInsertKeyed, args: append(a.one(), k.hash[:], k.body[:], a.envs[0].ID, a.call),
+		each: func(rows rowSet) error {
+			k.messageID, k.bodyHash = a.envs[0].ID, k.body[:]
+			return rows.Scan(&k.isNew)
+		},
+	}}
+}
+
+// one are the parameters of the only row.
+func (a *appending) one() []any {
+	r := a.rows[0]
+	var lock any
+	if r.OrderLock != 0 {
+		lock = r.OrderLock
+	}
+	return append(make([]any, 0, 11), string(r.Stream), int32(r.Slot), [16]byte(r.ID), r.Subject, lock, r.Header, orEmpty(r.Payload))
+}
+
+// orEmpty returns b so that it is not NULL.
+func orEmpty(b []byte) []byte {
+	if b == nil {
+		return []byte{}
+	}
+	return b
+}
+
+func (a *appending) many() []statement {
 	var steps []statement
 	locks := a.locks()
 	hashes, bodies, ids := a.sortedKeys()
 	if len(hashes) > 0 {
-		steps = append(steps,
-			statement{sql: sqlTakeKeys, args: []any{hashes, bodies, ids, a.call.String()}},
-			statement{sql: sqlReadKeys, args: []any{hashes, a.call.String()}, each: a.readKey})
+		steps = append(steps, statement{sql: sqlTakeKeys, args: []any{hashes, bodies, ids, a.call}}, a.readKeys())
 	}
 	for c := range a.chunks() {
+		args := c.args(locks)
 		if c.plain {
-			steps = append(steps, statement{sql: sqlInsert, args: c.args(locks)})
+			steps = append(steps, statement{sql: sqlInsert, args: args})
 			continue
 		}
-		args := append(c.args(locks), c.due, c.keys, a.call.String(), hashes, bodies)
-		steps = append(steps, statement{sql: sqlInsertSome, args: args})
+		steps = append(steps, statement{sql: sqlInsertSome, args: append(args, c.due, c.keys, a.call, hashes, bodies)})
 	}
 	if len(hashes) > 0 {
-		steps = append(steps, statement{sql: sqlReturnKeys, args: []any{hashes, bodies, a.call.String()}})
+		steps = append(steps, statement{sql: sqlReturnKeys, args: []any{hashes, bodies, a.call}})
 	}
 	return steps
 }
@@ -114,45 +154,56 @@ func (a *appending) locks() []int64 {
 // sortedKeys returns the explicit keys by hash, for the same reason, with the body and message that want them.
 func (a *appending) sortedKeys() (hashes, bodies [][]byte, ids []string) {
 	hashes, bodies = [][]byte{}, [][]byte{} // nil would be NULL
-	sorted := slices.SortedFunc(maps.Keys(a.keys), func(x, y [32]byte) int { return bytes.Compare(x[:], y[:]) })
-	for _, h := range sorted {
-		e := a.envs[a.keys[h].env]
-		body := e.BodyHash()
-		hashes, bodies, ids = append(hashes, h[:]), append(bodies, body[:]), append(ids, e.ID)
+	for _, k := range slices.SortedFunc(maps.Values(a.uses), func(x, y *usedKey) int { return bytes.Compare(x.hash[:], y.hash[:]) }) {
+		hashes, bodies, ids = append(hashes, k.hash[:]), append(bodies, k.body[:]), append(ids, a.envs[k.env].ID)
 	}
 	return hashes, bodies, ids
 }
 
-func (a *appending) readKey(rows rowSet) error {
-	var hash []byte
-	var k usedKey
-	if err := rows.Scan(&hash, &k.messageID, &k.bodyHash, &k.isNew); err != nil {
-		return err
+// open reports whether there are keys of which it is not known who uses them.
+func (a *appending) open() bool {
+	for _, k := range a.uses {
+		if k.messageID == "" {
+			return true
+		}
 	}
-	if known := a.keys[[32]byte(hash)]; known != nil {
-		k.env = known.env
-		*known = k
-	}
-	return nil
+	return false
+}
+
+// readKeys finds out who uses the keys.
+func (a *appending) readKeys() statement {
+	hashes, _, _ := a.sortedKeys()
+	return statement{sql: sqlReadKeys, args: []any{hashes, a.call}, each: func(rows rowSet) error {
+		var hash, body []byte
+		var id string
+		var isNew bool
+		if err := rows.Scan(&hash, &id, &body, &isNew); err != nil {
+			return err
+		}
+		if k := a.uses[[32]byte(hash)]; k != nil {
+			k.messageID, k.bodyHash, k.isNew = id, body, isNew
+		}
+		return nil
+	}}
 }
 
 // receipts answers for each envelope, from what the statements found.
 func (a *appending) receipts() ([]schema.Receipt, error) {
 	receipts := make([]schema.Receipt, len(a.envs))
 	var faults []error
-	for i, e := range a.envs {
-		receipts[i].ID = e.ID
-		if !keyed(e) {
+	for i := range a.envs {
+		id := a.envs[i].ID
+		receipts[i].ID = id
+		if a.keys == nil || a.keys[i] == nil {
 			continue
 		}
-		k := a.keys[e.KeyHash()]
-		body := e.BodyHash()
+		k := a.keys[i]
 		switch {
 		case k.messageID == "": // it was there when we tried to write it and had expired when we looked
-			faults = append(faults, fmt.Errorf("message %s: its key has just expired: %w", e.ID, schema.ErrRetryTransaction))
-		case !bytes.Equal(k.bodyHash, body[:]):
-			faults = append(faults, keyReused(e.ID, k.messageID))
-		case a.first[i] != i || !k.isNew:
+			faults = append(faults, fmt.Errorf("message %s: its key has just expired: %w", id, schema.ErrRetryTransaction))
+		case !bytes.Equal(k.bodyHash, k.body[:]):
+			faults = append(faults, keyReused(id, k.messageID))
+		case k.env != i || !k.isNew:
 			receipts[i] = schema.Receipt{ID: k.messageID, Existing: true}
 		}
 	}
@@ -160,74 +211,4 @@ func (a *appending) receipts() ([]schema.Receipt, error) {
 		return nil, errors.Join(faults...)
 	}
 	return receipts, nil
-}
-
-// A chunk is the rows of one insert as columns.
-type chunk struct {
-	plain    bool // no row has a due time or an explicit key
-	streams  []string
-	slots    []int32
-	ids      []string
-	subjects []string
-	locks    []int64
-	headers  [][]byte
-	payloads [][]byte
-	due      []int64  // microseconds since 1970, or from now on if negative; 0 is none
-	keys     [][]byte // empty is none
-	bytes    int
-}
-
-func (c *chunk) args(locks []int64) []any {
-	return []any{c.streams, c.slots, c.ids, c.subjects, c.locks, c.headers, c.payloads, locks}
-}
-
-func (c *chunk) add(e schema.Envelope, r schema.Row) {
-	c.streams = append(c.streams, string(r.Stream))
-	c.slots = append(c.slots, int32(r.Slot))
-	c.ids = append(c.ids, r.ID.String())
-	c.subjects = append(c.subjects, r.Subject)
-	c.locks = append(c.locks, r.OrderLock)
-	c.headers = append(c.headers, r.Header)
-	due, key, payload := int64(0), []byte{}, r.Payload
-	if payload == nil {
-		payload = []byte{} // nil would be NULL
-	}
-	switch {
-	case e.Delay > 0:
-		due = -max(e.Delay.Microseconds(), 1)
-	case !e.DueAt.IsZero():
-		due = e.DueAt.UnixMicro()
-	}
-	if keyed(e) {
-		h := e.KeyHash()
-		key = h[:]
-	}
-	c.payloads = append(c.payloads, payload)
-	c.due = append(c.due, due)
-	c.keys = append(c.keys, key)
-	c.plain = c.plain && due == 0 && len(key) == 0
-	c.bytes += len(r.Header) + len(r.Payload)
-}
-
-// chunks yields the rows to write in the order given, without those whose key another envelope of the call stands for.
-func (a *appending) chunks() func(yield func(*chunk) bool) {
-	return func(yield func(*chunk) bool) {
-		c := &chunk{plain: true}
-		for i, e := range a.envs {
-			if a.first[i] != i {
-				continue
-			}
-			c.add(e, a.rows[i])
-			if len(c.ids) < chunkRows && c.bytes < chunkBytes {
-				continue
-			}
-			if !yield(c) {
-				return
-			}
-			c = &chunk{plain: true}
-		}
-		if len(c.ids) > 0 {
-			yield(c)
-		}
-	}
 }

@@ -92,10 +92,14 @@ func TestAppend_waits_for_the_first_use_of_a_key(t *testing.T) {
 		commit bool
 		body   string
 		err    error
+		alone  bool // no other message in the call
 	}{
-		"commit":        {true, "x", nil},
-		"other content": {true, "y", schema.ErrKeyReused},
-		"rollback":      {false, "y", nil},
+		"commit":               {commit: true, body: "x"},
+		"other content":        {commit: true, body: "y", err: schema.ErrKeyReused},
+		"rollback":             {body: "y"},
+		"commit, alone":        {commit: true, body: "x", alone: true},
+		"other content, alone": {commit: true, body: "y", err: schema.ErrKeyReused, alone: true},
+		"rollback, alone":      {body: "y", alone: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -105,10 +109,14 @@ func TestAppend_waits_for_the_first_use_of_a_key(t *testing.T) {
 			b := schema.NewJob("crm", "create", []byte(c.body), schema.WithKey("k"))
 			other := schema.NewJob("crm", "create", nil, schema.WithKey("other"))
 			publish(t, s, first, a)
+			call := []schema.Envelope{b, other}
+			if c.alone {
+				call = call[:1]
+			}
 			var receipts []schema.Receipt
 			var err error
 			var wg sync.WaitGroup
-			wg.Go(func() { receipts, err = s.Append(t.Context(), second, []schema.Envelope{b, other}) })
+			wg.Go(func() { receipts, err = s.Append(t.Context(), second, call) })
 			blocked(t, pool, 1)
 			if c.commit {
 				commit(t, first)
@@ -129,6 +137,9 @@ func TestAppend_waits_for_the_first_use_of_a_key(t *testing.T) {
 				if receipts[0] != (schema.Receipt{ID: a.ID, Existing: true}) {
 					t.Errorf("receipt %+v, want the first message's", receipts[0])
 				}
+			}
+			if c.alone {
+				want = want[:1]
 			}
 			if got := outbox(t, s); !slices.Equal(got, want) {
 				t.Errorf("outbox %v, want %v", got, want)
@@ -240,23 +251,34 @@ func TestAppend_keeps_the_order_of_commits(t *testing.T) {
 	job := func(id string, opts ...schema.Option) schema.Envelope {
 		return schema.NewJob("crm", "create", nil, append(opts, schema.WithID(id), schema.WithOrderingKey("k"))...)
 	}
+	third, fourth := begin(t, pool, pgx.ReadCommitted), begin(t, pool, pgx.ReadCommitted)
 	publish(t, s, first, job("1"))
 	// Other tenants, targets and streams have keys of their own and do not wait.
 	publish(t, s, second, job("tenant", schema.WithTenant("t")), schema.NewJob("erp", "a", nil, schema.WithOrderingKey("k"), schema.WithID("target")),
 		schema.NewEvent("a", nil, schema.WithOrderingKey("k"), schema.WithID("event")), schema.NewJob("crm", "a", nil, schema.WithID("none")))
-	var err error
-	var wg sync.WaitGroup
-	wg.Go(func() { _, err = s.Append(t.Context(), second, []schema.Envelope{job("4")}) })
-	blocked(t, pool, 1)
+	ended := make(chan error)
+	for i, w := range []struct {
+		tx   pgx.Tx
+		envs []schema.Envelope
+	}{{second, []schema.Envelope{job("4")}}, {third, []schema.Envelope{job("5", schema.WithKey("x"))}}, {fourth, []schema.Envelope{job("6"), job("7")}}} {
+		go func() {
+			_, err := s.Append(t.Context(), w.tx, w.envs)
+			if err == nil {
+				err = w.tx.Commit(t.Context())
+			}
+			ended <- err
+		}()
+		blocked(t, pool, i+1) // so that they get the lock one after the other
+	}
 	publish(t, s, first, job("2"), job("3"))
 	commit(t, first)
-	wg.Wait()
-	if err != nil {
-		t.Fatal(err)
+	for range 3 {
+		if err := <-ended; err != nil {
+			t.Fatal(err)
+		}
 	}
-	commit(t, second)
 	got := slices.DeleteFunc(outbox(t, s), func(id string) bool { return len(id) > 1 })
-	if want := []string{"1", "2", "3", "4"}; !slices.Equal(got, want) {
+	if want := []string{"1", "2", "3", "4", "5", "6", "7"}; !slices.Equal(got, want) {
 		t.Errorf("order %v, want %v", got, want)
 	}
 }
@@ -331,11 +353,12 @@ func TestAppendBatch(t *testing.T) {
 			t.Errorf("%s: receipts %+v, errors %v and %v, %d orders; want %v and nothing written", name, receipts, sent, told, orders(), bad.want)
 		}
 	}
-	// The limit may be old when the batch is made, but not when it is sent.
+	// The limit may be unknown when the batch is made, but not when it is sent.
 	other := postgres.New(pool, postgres.Options{})
 	if err := other.SetMaxPayload(t.Context(), 10); err != nil {
 		t.Fatal(err)
 	}
+	s = postgres.New(pool, postgres.Options{})
 	if _, sent, told = send(schema.NewEvent("a", []byte("more than ten"))); !errors.Is(sent, schema.ErrInvalid) || !errors.Is(told, schema.ErrInvalid) {
 		t.Errorf("errors %v and %v, want the new limit", sent, told)
 	}

@@ -367,12 +367,23 @@ func TestReader_waits_for_a_number_without_a_row(t *testing.T) {
 	if _, err := pool.Exec(t.Context(), `DELETE FROM millbridge.outbox`); err != nil {
 		t.Fatal(err)
 	}
-	for name, opts := range map[string][]schema.Option{"plain": nil, "past": {schema.WithDueAt(time.Now().Add(-time.Hour))}} {
-		e := schema.NewJob("crm", "slow", nil, append(opts, schema.WithID(name))...)
+	slow := func(id string, opts ...schema.Option) schema.Envelope {
+		return schema.NewJob("crm", "slow", nil, append(opts, schema.WithID(id))...)
+	}
+	for _, envs := range [][]schema.Envelope{
+		{slow("plain")},
+		{slow("keyed", schema.WithKey("k"))},
+		{slow("first-of-two"), schema.NewJob("crm", "fast", nil, schema.WithID("second-of-two"))},
+		{slow("past", schema.WithDueAt(time.Now().Add(-time.Hour)))},
+	} {
+		var want []string
+		for _, e := range envs {
+			want = append(want, e.ID)
+		}
 		var err error
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			err = s.InTx(t.Context(), func(tx pgx.Tx) error { _, err := s.Append(t.Context(), tx, []schema.Envelope{e}); return err })
+			err = s.InTx(t.Context(), func(tx pgx.Tx) error { _, err := s.Append(t.Context(), tx, envs); return err })
 		})
 		r := newTail(t, s)
 		r.rest()
@@ -380,7 +391,7 @@ func TestReader_waits_for_a_number_without_a_row(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.wants(name)
+		r.wants(want...)
 		r.forget(pool)
 	}
 }

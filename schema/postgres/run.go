@@ -28,6 +28,7 @@ type runner interface {
 
 // batchSender is a transaction, a connection or a pool. Outside of a transaction a batch is one by itself.
 type batchSender interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }
 
@@ -42,6 +43,14 @@ func (s *Store) atOnce(ctx context.Context, steps ...statement) error {
 type pgxRunner struct{ to batchSender }
 
 func (r pgxRunner) run(ctx context.Context, steps ...statement) error {
+	if len(steps) == 1 { // costs less than a batch of one
+		rows, err := r.to.Query(ctx, steps[0].sql, steps[0].args...)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		return readAll(rows, steps[0].each)
+	}
 	b := &pgx.Batch{}
 	for _, s := range steps {
 		queue(b, s)
@@ -83,6 +92,9 @@ func (r sqlRunner) one(ctx context.Context, s statement) error {
 
 func readAll(rows rowSet, each func(rowSet) error) error {
 	for rows.Next() {
+		if each == nil {
+			continue
+		}
 		if err := each(rows); err != nil {
 			return err
 		}

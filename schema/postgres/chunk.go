@@ -1,0 +1,98 @@
+package postgres
+
+import (
+	"github.com/millbridge/millbridge/schema"
+)
+
+// One statement takes at most this much, so that a parameter stays far below PostgreSQL's limit of 1 GB.
+const (
+	chunkRows  = 10_000
+	chunkBytes = 16 << 20
+)
+
+// A chunk is the rows of one insert as columns.
+type chunk struct {
+	plain    bool // no row has a due time or an explicit key
+	streams  []string
+	slots    []int32
+	ids      [][16]byte
+	subjects []string
+	locks    []int64
+	data     []byte  // headers and payloads, one after the other
+	at       []int32 // where a row's begin in it, from 1
+	headers  []int32 // and how long they are
+	payloads []int32
+	due      []int64  // microseconds since 1970, or from now on if negative; 0 is none
+	keys     [][]byte // empty is none
+}
+
+// chunks yields the rows to write in the order given, without those whose key another envelope of the call stands for.
+func (a *appending) chunks() func(yield func(*chunk) bool) {
+	return func(yield func(*chunk) bool) {
+		for from := 0; from < len(a.rows); {
+			to, size := from, 0
+			for to < len(a.rows) && to-from < chunkRows && size < chunkBytes {
+				size += len(a.rows[to].Header) + len(a.rows[to].Payload)
+				to++
+			}
+			if c := a.chunk(from, to); len(c.ids) > 0 && !yield(c) {
+				return
+			}
+			from = to
+		}
+	}
+}
+
+// chunk returns the rows from to to-1.
+func (a *appending) chunk(from, to int) *chunk {
+	n, size := to-from, 0
+	for _, r := range a.rows[from:to] {
+		size += len(r.Header) + len(r.Payload)
+	}
+	c := &chunk{
+		plain: true, streams: make([]string, 0, n), slots: make([]int32, 0, n), ids: make([][16]byte, 0, n), subjects: make([]string, 0, n),
+		locks: make([]int64, 0, n), data: make([]byte, 0, size), at: make([]int32, 0, n), headers: make([]int32, 0, n), payloads: make([]int32, 0, n),
+		due: make([]int64, 0, n), keys: make([][]byte, 0, n),
+	}
+	for i := from; i < to; i++ {
+		key := []byte{}
+		if a.keys != nil && a.keys[i] != nil {
+			if a.keys[i].env != i {
+				continue
+			}
+			key = a.keys[i].hash[:]
+		}
+		c.add(a.rows[i], due(a.envs[i]), key)
+	}
+	return c
+}
+
+func (c *chunk) add(r schema.Row, due int64, key []byte) {
+	c.streams = append(c.streams, string(r.Stream))
+	c.slots = append(c.slots, int32(r.Slot))
+	c.ids = append(c.ids, r.ID)
+	c.subjects = append(c.subjects, r.Subject)
+	c.locks = append(c.locks, r.OrderLock)
+	c.at = append(c.at, int32(len(c.data))+1)
+	c.headers = append(c.headers, int32(len(r.Header)))
+	c.payloads = append(c.payloads, int32(len(r.Payload)))
+	c.data = append(append(c.data, r.Header...), r.Payload...)
+	c.due = append(c.due, due)
+	c.keys = append(c.keys, key)
+	c.plain = c.plain && due == 0 && len(key) == 0
+}
+
+func (c *chunk) args(locks []int64) []any {
+	return append(make([]any, 0, 15), c.streams, c.slots, c.ids, c.subjects, c.locks, c.data, c.at, c.headers, c.payloads, locks)
+}
+
+// due returns when a message is due, as a chunk has it.
+func due(e schema.Envelope) int64 {
+	switch {
+	case e.Delay > 0:
+		return -max(e.Delay.Microseconds(), 1)
+	case !e.DueAt.IsZero():
+		return e.DueAt.UnixMicro()
+	}
+	return 0
+}
