@@ -78,6 +78,17 @@ func keyReused(id, by string) error {
 // keyed reports whether e takes an explicit idempotency key. A replay has its message's key on purpose and takes none.
 func keyed(e schema.Envelope) bool { return e.Key != "" && e.Replay == nil }
 
+// due returns when a message is due, as a chunk has it.
+func due(e schema.Envelope) int64 {
+	switch {
+	case e.Delay > 0:
+		return -max(e.Delay.Microseconds(), 1)
+	case !e.DueAt.IsZero():
+		return e.DueAt.UnixMicro()
+	}
+	return 0
+}
+
 // single reports whether there is one message, and that not for later.
 func (a *appending) single() bool { return len(a.envs) == 1 && due(a.envs[0]) == 0 }
 

@@ -85,14 +85,3 @@ func (c *chunk) add(r schema.Row, due int64, key []byte) {
 func (c *chunk) args(locks []int64) []any {
 	return append(make([]any, 0, 15), c.streams, c.slots, c.ids, c.subjects, c.locks, c.data, c.at, c.headers, c.payloads, locks)
 }
-
-// due returns when a message is due, as a chunk has it.
-func due(e schema.Envelope) int64 {
-	switch {
-	case e.Delay > 0:
-		return -max(e.Delay.Microseconds(), 1)
-	case !e.DueAt.IsZero():
-		return e.DueAt.UnixMicro()
-	}
-	return 0
-}
