@@ -140,6 +140,9 @@ func drainStockLarge(ctx context.Context, st *stage) (r result, err error) {
 	if err := st.stockLoad(ctx, st.opts.backlog); err != nil {
 		return result{}, err
 	}
+	if st.opts.backlog < stockBatches {
+		return result{}, fmt.Errorf("a large backlog is at least %d messages", stockBatches)
+	}
 	r, err = st.forward(ctx, order{Stock: true, Messages: st.opts.backlog, Limit: max(5*st.opts.window, 200*time.Millisecond)},
 		func(context.Context) error { return nil })
 	if err != nil {

@@ -28,7 +28,7 @@ type order struct {
 	Database string        `json:"database"`
 	NATS     string        `json:"nats"`
 	Messages int           `json:"messages"` // that wait
-	Limit    time.Duration `json:"limit"`    // ends before all are sent; 0: never
+	Limit    time.Duration `json:"limit"`    // ends before all are sent, but not before the first batches are; 0: never
 	Profile  string        `json:"profile"`
 }
 
@@ -100,6 +100,9 @@ func forwardMillbridge(ctx context.Context, pool *pgxpool.Pool, nc *nats.Conn) (
 	return tally.Sent, err
 }
 
+// stockBatches is two batches of the stock forwarder. With a million rows it needs seconds for each.
+const stockBatches = 200
+
 // forwardStock leaves the forwarder running until the process ends: with a large backlog it takes long to stop.
 func forwardStock(ctx context.Context, o order) (int, error) {
 	st := &stage{url: o.Database, nats: &natsServers{url: o.NATS}}
@@ -117,6 +120,11 @@ func forwardStock(ctx context.Context, o order) (int, error) {
 	select {
 	case <-counting.done:
 	case <-limit:
+		for counting.n.Load() < stockBatches {
+			if err := pause(ctx, 5*time.Millisecond); err != nil {
+				return 0, err
+			}
+		}
 	case <-ctx.Done():
 		return 0, context.Cause(ctx)
 	}
