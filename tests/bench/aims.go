@@ -132,9 +132,11 @@ type verdict struct {
 	Most     float64 `json:"most,omitempty"`
 	Better   float64 `json:"tried_for,omitempty"`
 	Measured spread  `json:"measured"`
-	Rounds   int     `json:"rounds"`
-	Met      *bool   `json:"met,omitempty"`     // none if there is neither floor nor ceiling
-	Reached  *bool   `json:"reached,omitempty"` // what is tried for
+	// Processor is a ratio of rates by processor time alone: what it would be if nobody waited for a disk or for others.
+	Processor *spread `json:"by_processor_time,omitempty"`
+	Rounds    int     `json:"rounds"`
+	Met       *bool   `json:"met,omitempty"`     // none if there is neither floor nor ceiling
+	Reached   *bool   `json:"reached,omitempty"` // what is tried for
 }
 
 // judge compares a scenario's results with its aims. Aims whose contenders had no turn are left out; one whose runs all
@@ -149,7 +151,7 @@ func judge(scenario string, results []result) []verdict {
 		if len(ours) == 0 || a.to != "" && len(theirs) == 0 {
 			continue
 		}
-		var values []float64
+		var values, costs []float64
 		for round, r := range ours {
 			v := a.figure(r)
 			if a.to != "" {
@@ -157,9 +159,16 @@ func judge(scenario string, results []result) []verdict {
 			}
 			if r.Error == "" && (a.to == "" || theirs[round].Round == round && theirs[round].Error == "") {
 				values = append(values, v)
+				if own := processor(r); a.to != "" && a.most == 0 && own > 0 {
+					costs = append(costs, processor(theirs[round])/own)
+				}
 			}
 		}
 		v := verdict{What: a.what, Unit: a.unit, Least: a.least, Most: a.most, Better: a.better, Measured: spreadOf(values), Rounds: len(values)}
+		if len(costs) > 0 {
+			s := spreadOf(costs)
+			v.Processor = &s
+		}
 		enough := func(least float64) *bool {
 			met := len(values) > 0 && v.Measured.Median >= least
 			return &met
@@ -195,7 +204,7 @@ func aimsTable(all []verdict) string {
 		return ""
 	}
 	var b strings.Builder
-	b.WriteString("\n| aims | floor | tried for | measured | min–max | met |\n|---|---:|---:|---:|---:|---|\n")
+	b.WriteString("\n| aims | floor | tried for | measured | min–max | by processor time | met |\n|---|---:|---:|---:|---:|---:|---|\n")
 	for _, v := range all {
 		show := func(x float64) string {
 			if v.Unit == "" {
@@ -203,7 +212,10 @@ func aimsTable(all []verdict) string {
 			}
 			return spaced(x) + " " + v.Unit
 		}
-		floor, tried, met := "", "", "reported"
+		floor, tried, cost, met := "", "", "", "reported"
+		if v.Processor != nil {
+			cost = show(v.Processor.Median)
+		}
 		switch {
 		case v.Least > 0:
 			floor = "at least " + show(v.Least)
@@ -228,7 +240,8 @@ func aimsTable(all []verdict) string {
 		case v.Reached != nil:
 			met = "not yet"
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s–%s | %s |\n", v.What, floor, tried, show(v.Measured.Median), show(v.Measured.Min), show(v.Measured.Max), met)
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s–%s | %s | %s |\n", v.What, floor, tried,
+			show(v.Measured.Median), show(v.Measured.Min), show(v.Measured.Max), cost, met)
 	}
 	return b.String()
 }

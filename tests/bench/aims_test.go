@@ -39,7 +39,10 @@ func TestNames_are_those_of_contenders(t *testing.T) {
 func TestJudge(t *testing.T) {
 	t.Parallel()
 	run := func(contender string, round int, rate float64) result {
-		return result{Scenario: "drain", Contender: contender, Round: round, Rate: rate, Messages: 1, PeakMemory: 50e6}
+		return result{
+			Scenario: "drain", Contender: contender, Round: round, Rate: rate, Messages: 1, PeakMemory: 50e6,
+			CPU: processorTime{Client: 1 / rate, NATS: 1 / rate},
+		}
 	}
 	failed := run("stock forwarder", 3, 1)
 	failed.Error = "lost"
@@ -66,8 +69,8 @@ func TestJudge(t *testing.T) {
 	}
 	text := aimsTable(all)
 	for _, want := range []string{
-		"| drain, times stock | at least 10.00 | 15.00 | 10.00 | 9.00–11.00 | yes |",
-		"| drain, peak memory of the process | at most 100 MB |  | 50 MB | 50 MB–50 MB | yes |",
+		"| drain, times stock | at least 10.00 | 15.00 | 10.00 | 9.00–11.00 | 10.00 | yes |",
+		"| drain, peak memory of the process | at most 100 MB |  | 50 MB | 50 MB–50 MB |  | yes |",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in %s", want, text)
