@@ -69,7 +69,7 @@ func classOf(scenario, contender string) string {
 }
 
 const (
-	chartWidth, chartLeft, chartRight = 1060, 400, 230
+	chartWidth, chartLeft, chartRight = 1200, 450, 350
 	chartRow, chartHead               = 22, 46
 )
 
