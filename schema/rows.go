@@ -93,6 +93,7 @@ type OutboxInfo struct {
 // ReadParams limits one read of an outbox shard.
 type ReadParams struct {
 	Exclude  []int64 // sequences that are in flight
+	GoOn     bool    // all rows that reads have returned since the last one without GoOn are in flight or removed
 	MaxRows  int
 	MaxBytes int // of header and payload; at least one row is returned whatever its size
 	// Removed is the batch up to which the reader knows rows to be removed. If the ledger is behind it, rows may have come

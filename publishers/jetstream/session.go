@@ -68,7 +68,7 @@ func (o *owner) session(intake, ctx context.Context, mode until) error {
 
 // feed reads rows and stages them.
 func (o *owner) feed(intake, ctx context.Context, mode until, batches chan<- *staged) error {
-	idle, full := o.f.cfg.PollMin, true
+	idle, full, goOn := o.f.cfg.PollMin, true, false
 	for {
 		want, err := o.awaitRoom(intake, ctx, full)
 		if want == 0 {
@@ -76,7 +76,7 @@ func (o *owner) feed(intake, ctx context.Context, mode until, batches chan<- *st
 		}
 		killpoint.At(killpoint.BeforeRead)
 		rows, err := o.reader.Read(ctx, schema.ReadParams{
-			Exclude: o.inFlight(), MaxRows: want, MaxBytes: o.batchBytes(), Removed: o.removedBatch(),
+			Exclude: o.inFlight(), GoOn: goOn, MaxRows: want, MaxBytes: o.batchBytes(), Removed: o.removedBatch(),
 		})
 		switch {
 		case err != nil:
@@ -84,9 +84,11 @@ func (o *owner) feed(intake, ctx context.Context, mode until, batches chan<- *st
 		case len(rows) > 0:
 			killpoint.At(killpoint.AfterRead)
 			idle = o.f.cfg.PollMin
-			if err := o.stage(ctx, rows, batches); err != nil || mode == untilOnce {
+			all, err := o.stage(ctx, rows, batches)
+			if err != nil || mode == untilOnce {
 				return err
 			}
+			goOn = all
 		case mode != untilStopped:
 			return nil
 		default:
@@ -208,12 +210,12 @@ func (o *owner) removedBatch() int64 {
 	return o.m.removed
 }
 
-// stage sends rows as a batch that lacks its cursor. It stops before a row that cannot be sent; that row is staged
-// alone when it is the first.
-func (o *owner) stage(ctx context.Context, rows []schema.Row, batches chan<- *staged) error {
+// stage sends rows as a batch that lacks its cursor, and reports whether it is all of them. It stops before a row that
+// cannot be sent; that row is staged alone when it is the first.
+func (o *owner) stage(ctx context.Context, rows []schema.Row, batches chan<- *staged) (all bool, err error) {
 	b, err := o.writer.begin(ctx, o.stream, o.subject)
 	if err != nil {
-		return err
+		return false, err
 	}
 	s := &staged{batch: b, rows: make([]schema.RowName, 0, len(rows))}
 	for _, row := range rows {
@@ -229,7 +231,7 @@ func (o *owner) stage(ctx context.Context, rows []schema.Row, batches chan<- *st
 		var bad *rowError
 		if !errors.As(err, &bad) {
 			b.abandon()
-			return o.explain("send rows before cursor", err)
+			return false, o.explain("send rows before cursor", err)
 		}
 		if len(s.rows) == 0 {
 			b.abandon()
@@ -243,7 +245,7 @@ func (o *owner) stage(ctx context.Context, rows []schema.Row, batches chan<- *st
 	o.mu.Unlock()
 	o.count(Tally{Claimed: len(s.rows)})
 	batches <- s // has room: no more than maxStaged are staged
-	return nil
+	return len(s.rows) == len(rows), nil
 }
 
 // commit writes the cursor of a staged batch.

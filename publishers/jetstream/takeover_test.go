@@ -70,8 +70,8 @@ func (h *hand) stageRows(n int) *staged {
 		h.t.Fatalf("read %d rows: %v", len(rows), err)
 	}
 	out := make(chan *staged, 1)
-	if err := h.stage(h.t.Context(), rows, out); err != nil {
-		h.t.Fatal(err)
+	if all, err := h.stage(h.t.Context(), rows, out); err != nil || !all {
+		h.t.Fatal(all, err)
 	}
 	return <-out
 }

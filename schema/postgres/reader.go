@@ -1,9 +1,11 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/millbridge/millbridge/schema"
@@ -17,6 +19,8 @@ type Reader struct {
 	from, to int // slots
 	identity string
 	floor    int64
+	done     int64 // up to here reads have returned all there is and can be
+	solid    int64 // up to here all commits there are and can be are on disk
 	rest     rest
 }
 
@@ -34,13 +38,14 @@ func firstSlot(shard, shards int) int { return (shard<<16 + shards - 1) / shards
 
 // Reset makes the next read start from the beginning of the table. Call it when another owner may have worked on the
 // shard.
-func (r *Reader) Reset() { r.floor, r.rest = 0, rest{} }
+func (r *Reader) Reset() { r.floor, r.done, r.solid, r.rest = 0, 0, 0, rest{} }
 
 // Read returns rows that are safe to send, by sequence: they are committed and their commits are on disk. Rows whose
 // ordering key has a parked row are left out.
 //
 // Rows at or below the floor are not looked at. The floor never passes a row that is still there or that can still be
-// committed; see [horizon]. Nor are rows up to the rest, while nobody who could commit one has ended; see [rest].
+// committed; see [horizon]. Nor are rows up to the rest, while nobody who could commit one has ended; see [rest]. A read
+// that goes on begins where the one before has ended, unless rows can still be committed below.
 func (r *Reader) Read(ctx context.Context, p schema.ReadParams) ([]schema.Row, error) {
 	if p.MaxRows <= 0 {
 		p.MaxRows = schema.MaxBatchRows
@@ -48,9 +53,12 @@ func (r *Reader) Read(ctx context.Context, p schema.ReadParams) ([]schema.Row, e
 	if p.MaxBytes <= 0 {
 		p.MaxBytes = schema.MaxBatchBytes
 	}
+	if !p.GoOn {
+		r.done = 0
+	}
 	for {
-		made := r.s.horizon.waiting(r.identity)
-		a, err := r.s.readRows(ctx, r, p)
+		made, start := r.s.horizon.waiting(r.identity), max(r.floor, r.done)
+		a, err := r.s.readRows(ctx, r, start, p)
 		if err != nil {
 			return nil, r.s.failed("read outbox", err)
 		}
@@ -64,34 +72,43 @@ func (r *Reader) Read(ctx context.Context, p schema.ReadParams) ([]schema.Row, e
 			continue
 		}
 		if a.identity != r.identity {
-			again := r.floor > 0 || a.rested
-			r.identity, r.floor, r.rest, made = a.identity, 0, rest{}, nil
-			if again { // floor and rest were about numbers that may have come back
+			r.Reset()
+			r.identity, made = a.identity, nil
+			if start > 0 || a.rested { // these were about numbers that may have come back
 				r.s.log.InfoContext(ctx, "database has restarted or recovered, outbox is read from its start", "stream", r.stream, "first_slot", r.from)
 				continue
 			}
 		}
-		r.raise(a, p, made)
+		reached := r.s.horizon.rise(a.identity, a.xmin)
+		r.raise(a, p, made, reached)
 		if r.s.horizon.due(a.lastSeq, time.Now()) {
 			if err := r.s.observe(ctx); err != nil {
 				return nil, err
 			}
 		}
-		if len(a.rows) > 0 && a.flushed < a.written {
-			same, err := r.s.awaitFlush(ctx, a)
-			if err != nil {
+		flushed := a.flushed >= a.written
+		if a.last() > r.solid && !flushed {
+			if flushed, err = r.s.awaitFlush(ctx, a); err != nil {
 				return nil, err
 			}
-			if !same {
+			if !flushed {
 				continue // the server has crashed: some of the rows may be gone
 			}
 		}
+		if flushed {
+			r.solid = max(r.solid, reached)
+		}
+		if len(a.rows) > 0 {
+			reached = min(reached, a.last())
+		}
+		r.done = max(r.done, reached)
 		return a.rows, nil
 	}
 }
 
-func (r *Reader) raise(a answer, p schema.ReadParams, made []observation) {
-	reached, bound := r.s.horizon.rise(a.identity, a.xmin), int64(math.MaxInt64)
+// raise lifts floor and rest. Nothing can be committed any more up to reached.
+func (r *Reader) raise(a answer, p schema.ReadParams, made []observation, reached int64) {
+	bound := int64(math.MaxInt64)
 	for _, seq := range p.Exclude {
 		bound = min(bound, seq-1)
 	}
@@ -117,12 +134,22 @@ type answer struct {
 	rows     []schema.Row
 }
 
+// last is the sequence of the last row; 0 without rows.
+func (a answer) last() int64 {
+	if len(a.rows) == 0 {
+		return 0
+	}
+	return a.rows[len(a.rows)-1].Seq
+}
+
 // sqlIdentity changes whenever what we remember of the database may be wrong: after a crash, a restart, a restore, a
 // fail-over. It is NULL while there is no epoch.
 const sqlIdentity = `concat((SELECT system_identifier FROM pg_catalog.pg_control_system()), '/',
 	left(pg_walfile_name(pg_current_wal_insert_lsn()), 8), '/', extract(epoch FROM pg_postmaster_start_time()))
 	|| '/' || (SELECT token::text FROM millbridge.epoch)`
 
+// sqlRead answers with what it has found out about the database, and then with the rows. A page ends where its rows have
+// more bytes than are wanted, but has one row at least.
 const sqlRead = `
 	WITH at AS MATERIALIZED (
 		SELECT coalesce(` + sqlIdentity + `, '') AS identity,
@@ -134,61 +161,64 @@ const sqlRead = `
 		       (pg_current_wal_flush_lsn() - '0/0'::pg_lsn)::bigint AS flushed,
 		       (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint AS written
 	), place AS MATERIALIZED (
-		SELECT $12::bigint[] = ARRAY(SELECT x FROM at, unnest(at.open) AS x WHERE x < $11::bigint ORDER BY 1) AS rested
+		SELECT $12::bigint[] = ARRAY(SELECT x FROM at, unnest(at.open) AS x WHERE x < $11::bigint ORDER BY 1) AS rested,
+		       NOT EXISTS (SELECT FROM millbridge.parked WHERE order_lock IS NOT NULL) AS none_parked
 	), page AS (
-		SELECT o.*, octet_length(o.header) + octet_length(o.payload) AS size
+		SELECT o.seq, o.id, o.slot, o.subject, o.order_lock, o.header, o.payload, o.created_at, octet_length(o.header) + octet_length(o.payload) AS size
 		  FROM millbridge.outbox AS o
-		 WHERE o.stream = $1::text AND o.seq > (SELECT CASE WHEN rested THEN greatest($10::bigint, $2::bigint) ELSE $2::bigint END FROM place) AND o.slot BETWEEN $3::integer AND $4::integer
-		   AND o.seq NOT IN (SELECT unnest($5::bigint[]))
-		   AND (o.order_lock IS NULL OR NOT EXISTS (SELECT FROM millbridge.parked AS p WHERE p.order_lock = o.order_lock AND p.seq < o.seq))
+		 WHERE o.stream = $1::text AND o.seq > (SELECT CASE WHEN rested THEN greatest($10::bigint, $2::bigint) ELSE $2::bigint END FROM place)
+		   AND o.slot BETWEEN $3::integer AND $4::integer AND o.seq NOT IN (SELECT unnest($5::bigint[]))
+		   AND (o.order_lock IS NULL OR (SELECT none_parked FROM place)
+		        OR NOT EXISTS (SELECT FROM millbridge.parked AS p WHERE p.order_lock = o.order_lock AND p.seq < o.seq))
 		 ORDER BY o.seq
 		 LIMIT $6::bigint
 	), sized AS (
-		SELECT page.*, sum(size) OVER (ORDER BY seq, id ROWS UNBOUNDED PRECEDING) AS total FROM page
+		SELECT page.*, sum(size) OVER (ORDER BY seq ROWS UNBOUNDED PRECEDING) AS total FROM page
 	)
-	SELECT at.identity, at.ledger, at.last_seq, at.xmin,
-	       CASE WHEN r.seq IS NULL OR r.total = r.size THEN at.open END, -- with the first row; it grows with the load
-	       at.flushed, at.written, place.rested, r.seq, r.id, r.slot, r.subject, r.order_lock, r.header, r.payload, r.created_at
-	  FROM at CROSS JOIN place LEFT JOIN sized AS r ON r.total <= $7::bigint OR r.total = r.size
-	 ORDER BY r.seq, r.id`
+	SELECT identity, ledger, last_seq, xmin, open, flushed, written, rested,
+	       NULL::bigint, NULL::uuid, NULL::integer, NULL::text, NULL::bigint, NULL::bytea, NULL::bytea, NULL::timestamptz
+	  FROM at, place
+	UNION ALL
+	SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, seq, id, slot, subject, coalesce(order_lock, 0), header, payload, created_at
+	  FROM sized WHERE total <= $7::bigint OR total = size`
 
-func (s *Store) readRows(ctx context.Context, r *Reader, p schema.ReadParams) (answer, error) {
+// readRows reads rows above start.
+func (s *Store) readRows(ctx context.Context, r *Reader, start int64, p schema.ReadParams) (answer, error) {
 	var a answer
-	exclude := p.Exclude
-	if exclude == nil {
-		exclude = []int64{} // NULL would exclude all
+	exclude := make([]int64, 0, len(p.Exclude)) // NULL would exclude all
+	for _, seq := range p.Exclude {
+		if seq > start {
+			exclude = append(exclude, seq)
+		}
 	}
 	stay := r.rest.open
 	if stay == nil {
 		stay = []int64{}
 	}
+	row := schema.Row{Stream: schema.Stream(r.stream)}
+	first := []any{&a.identity, &a.ledger, &a.lastSeq, &a.xmin, &a.open, &a.flushed, &a.written, &a.rested, nil, nil, nil, nil, nil, nil, nil, nil}
+	next := []any{
+		nil, nil, nil, nil, nil, nil, nil, nil,
+		&row.Seq, (*[16]byte)(&row.ID), &row.Slot, &row.Subject, &row.OrderLock, &row.Header, &row.Payload, &row.CreatedAt,
+	}
+	dest := first
 	err := pgxRunner{s.pool}.run(ctx, byIndex, statement{
 		sql:  sqlRead,
-		args: []any{r.stream, r.floor, r.from, r.to, exclude, p.MaxRows, p.MaxBytes, r.ref.Generation, r.ref.Shard, r.rest.seq, r.rest.xid, stay},
+		args: []any{r.stream, start, r.from, r.to, exclude, p.MaxRows, p.MaxBytes, r.ref.Generation, r.ref.Shard, r.rest.seq, r.rest.xid, stay},
 		each: func(rows rowSet) error {
-			var seq, lock *int64
-			var slot *int32
-			var subject *string
-			var created *time.Time
-			var id *[16]byte
-			row := schema.Row{Stream: schema.Stream(r.stream)}
-			var open any // read once
-			if a.open == nil {
-				open = &a.open
-			}
-			err := rows.Scan(&a.identity, &a.ledger, &a.lastSeq, &a.xmin, open, &a.flushed, &a.written, &a.rested,
-				&seq, &id, &slot, &subject, &lock, &row.Header, &row.Payload, &created)
-			if err != nil || seq == nil {
+			row.Header, row.Payload = nil, nil // not to be written over
+			if err := rows.Scan(dest...); err != nil {
 				return err
 			}
-			row.Seq, row.ID, row.Slot, row.Subject, row.CreatedAt = *seq, *id, uint16(*slot), *subject, *created
-			if lock != nil {
-				row.OrderLock = *lock
+			if &dest[0] != &first[0] {
+				a.rows = append(a.rows, row)
 			}
-			a.rows = append(a.rows, row)
+			dest = next
 			return nil
 		},
 	})
+	bySeq := func(x, y schema.Row) int { return cmp.Compare(x.Seq, y.Seq) }
+	slices.SortStableFunc(a.rows, bySeq) // as they are: nothing promises it
 	return a, err
 }
 

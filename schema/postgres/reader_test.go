@@ -24,6 +24,7 @@ type tail struct {
 	*postgres.Reader
 	read    []schema.Row
 	exclude []int64
+	afresh  bool // each read looks at all there is
 }
 
 func newTail(t testing.TB, s *postgres.Store) *tail {
@@ -33,7 +34,7 @@ func newTail(t testing.TB, s *postgres.Store) *tail {
 // next returns the ids of what is new.
 func (r *tail) next() []string {
 	r.t.Helper()
-	rows, err := r.Read(r.t.Context(), schema.ReadParams{Exclude: r.exclude})
+	rows, err := r.Read(r.t.Context(), schema.ReadParams{Exclude: r.exclude, GoOn: !r.afresh})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -218,6 +219,7 @@ func TestReader_does_not_walk_over_dead_rows(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := newTail(t, s)
+	r.afresh = true
 	for range 5 {
 		envs := make([]schema.Envelope, 900)
 		for i := range envs {
@@ -241,6 +243,52 @@ func TestReader_does_not_walk_over_dead_rows(t *testing.T) {
 	if n := visited(t, pool, r); n < 4500 {
 		t.Errorf("a read from the start visits %d index entries: this test sees nothing", n)
 	}
+}
+
+// A read that goes on does not look at rows in flight again. Rows that are not in flight any more are found by one that
+// does not.
+func TestReader_goes_on(t *testing.T) {
+	t.Parallel()
+	_, pool := setup(t)
+	pool = repool(t, pool, func(c *pgxpool.Config) { c.MaxConns = 1 }) // statistics of one session
+	s := postgres.New(pool, postgres.Options{})
+	other := repool(t, pool, func(c *pgxpool.Config) { c.MaxConns = 2 })
+	late := begin(t, other, pgx.ReadCommitted)
+	publish(t, s, late, job("late"))
+	envs := make([]schema.Envelope, 4000)
+	for i := range envs {
+		envs[i] = job(fmt.Sprint(i))
+	}
+	if err := s.InTx(t.Context(), func(tx pgx.Tx) error { _, err := s.Append(t.Context(), tx, envs); return err }); err != nil {
+		t.Fatal(err)
+	}
+	r := newTail(t, s)
+	for range 5 {
+		r.next()
+	}
+	r.wants()
+	if len(r.read) != len(envs) {
+		t.Fatalf("%d rows were read, want %d", len(r.read), len(envs))
+	}
+	r.rest()
+	commit(t, late)
+	r.wants("late")
+	few := func() error { // when the transactions of other tests have ended
+		if n := visited(t, pool, r); n > 50 {
+			return fmt.Errorf("a read with nothing to find visits %d index entries, want few", n)
+		}
+		return nil
+	}
+	testkit.Eventually(t, time.Minute, few)
+	r.exclude = slices.DeleteFunc(r.exclude, func(seq int64) bool { return seq == r.read[10].Seq }) // lost on its way
+	r.wants()
+	r.afresh = true
+	r.wants("10")
+	if n := visited(t, pool, r); n < 3000 {
+		t.Errorf("a read from the start visits %d index entries: this test sees nothing", n)
+	}
+	r.afresh = false
+	testkit.Eventually(t, time.Minute, few)
 }
 
 // An open transaction that writes, of whatever kind, holds the floor but no row above it.

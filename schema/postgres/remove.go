@@ -24,15 +24,15 @@ func (s *Store) Remove(ctx context.Context, p schema.RemoveParams) (schema.Remov
 				RETURNING 1
 			), gone AS (
 				DELETE FROM millbridge.outbox AS o
-				 USING unnest($8::bigint[], $9::text[]) AS n(seq, id)
-				 WHERE o.stream = $1::text AND o.seq = n.seq AND o.id = n.id::uuid AND EXISTS (SELECT FROM ledger)
+				 USING unnest($8::bigint[], $9::uuid[]) AS n(seq, id)
+				 WHERE o.stream = $1::text AND o.seq = n.seq AND o.id = n.id AND EXISTS (SELECT FROM ledger)
 				RETURNING o.id
 			), undone AS (
 				-- A row that was gone may be one that a fail-over or restore has put back to where it waited for its time.
 				DELETE FROM millbridge.scheduled AS s
-				 USING unnest($9::text[]) AS n(id)
-				 WHERE (SELECT count(*) FROM gone) < cardinality($9::text[]) AND EXISTS (SELECT FROM ledger)
-				   AND s.stream = $1::text AND s.id = n.id::uuid AND NOT EXISTS (SELECT FROM gone WHERE gone.id = s.id)
+				 USING unnest($9::uuid[]) AS n(id)
+				 WHERE (SELECT count(*) FROM gone) < cardinality($9::uuid[]) AND EXISTS (SELECT FROM ledger)
+				   AND s.stream = $1::text AND s.id = n.id AND NOT EXISTS (SELECT FROM gone WHERE gone.id = s.id)
 			)
 			SELECT (SELECT count(*) FROM ledger), (SELECT count(*) FROM gone)`,
 		args: append(shard, p.Owner, p.Batch, p.Total, int64(p.CursorSeq), seqs, ids, p.Removed),
@@ -63,10 +63,10 @@ func (s *Store) Remove(ctx context.Context, p schema.RemoveParams) (schema.Remov
 
 func leaseLost() error { return schema.WithKind(schema.NotMine, schema.ErrLeaseLost) }
 
-func columns(names []schema.RowName) (seqs []int64, ids []string) {
-	seqs, ids = make([]int64, len(names)), make([]string, len(names))
+func columns(names []schema.RowName) (seqs []int64, ids [][16]byte) {
+	seqs, ids = make([]int64, len(names)), make([][16]byte, len(names))
 	for i, n := range names {
-		seqs[i], ids[i] = n.Seq, n.ID.String()
+		seqs[i], ids[i] = n.Seq, n.ID
 	}
 	return seqs, ids
 }
