@@ -129,21 +129,40 @@ func (e Envelope) cloudEvent(attribute func(header, value string)) {
 
 // ParseHeader reads a block written by [EncodeHeader] into the map that NATS clients use.
 func ParseHeader(block []byte) (map[string][]string, error) {
+	var h HeaderReader
+	return h.Read(block)
+}
+
+// A HeaderReader reads many blocks, one after the other, into the same map.
+type HeaderReader struct {
+	header map[string][]string
+	values []string
+}
+
+// Read is [ParseHeader]. The map is good until the next call, and may be changed.
+func (h *HeaderReader) Read(block []byte) (map[string][]string, error) {
 	s := string(block)
 	n := strings.Count(s, "\r\n")
-	header := make(map[string][]string, n+4)
-	values := make([]string, 0, n)
+	if h.header == nil {
+		h.header = make(map[string][]string, n+8)
+	}
+	clear(h.header)
+	h.values = slices.Grow(h.values[:0], n)
 	for s != "" {
 		line, rest, ok := strings.Cut(s, "\r\n")
 		name, value, found := strings.Cut(line, ": ")
-		if !ok || !found || name == "" || header[name] != nil {
+		if !ok || !found || name == "" {
 			return nil, fmt.Errorf("header block has a bad line %q", OneLine(line))
 		}
-		values = append(values, value)
-		header[name] = values[len(values)-1 : len(values) : len(values)]
+		h.values = append(h.values, value)
+		i := len(h.values)
+		h.header[name] = h.values[i-1 : i : i]
+		if len(h.header) < i {
+			return nil, fmt.Errorf("header block has the name %q twice", OneLine(name))
+		}
 		s = rest
 	}
-	return header, nil
+	return h.header, nil
 }
 
 // isBroker reports whether a lower-case header name belongs to the broker or its client.

@@ -162,6 +162,7 @@ type batch struct {
 	cursor    string // subject
 	id        string
 	n         int         // messages sent
+	marks     [2]string   // of the message that is being sent
 	first     chan answer // to the first message
 	committed chan answer
 	lost      chan struct{} // no answer will come
@@ -198,8 +199,8 @@ func (b *batch) add(m *nats.Msg) error {
 }
 
 func (b *batch) mark(m *nats.Msg) {
-	m.Header[headerBatchID] = []string{b.id}
-	m.Header[headerBatchSequence] = []string{strconv.Itoa(b.n + 1)}
+	b.marks = [2]string{b.id, strconv.Itoa(b.n + 1)}
+	m.Header[headerBatchID], m.Header[headerBatchSequence] = b.marks[:1:1], b.marks[1:]
 	if b.n == 0 {
 		m.Header[headerExpectStream] = []string{b.stream}
 	}

@@ -35,6 +35,22 @@ func BenchmarkDrain(b *testing.B) {
 	}
 }
 
+// BenchmarkEncoder makes messages of rows.
+func BenchmarkEncoder(b *testing.B) {
+	metadata := make(map[string]string)
+	for i := range 6 {
+		metadata[fmt.Sprintf("entry-%d", i)] = "value of the entry"
+	}
+	row := schema.NewRow(schema.NewJob("shop", "order.paid", "payload", schema.WithOrderingKey("one"), schema.WithMetadata(metadata)))
+	enc := newEncoder(schema.Subjects{}, schema.Jobs, "outbox", 0)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := enc.message(row); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
 func benchmarkDrain(b *testing.B, db *database, nc *nats.Conn) {
 	const rows = 100_000
 	f := newForwarder(b, db, nc, ForwarderConfig{})

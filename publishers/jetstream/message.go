@@ -11,12 +11,15 @@ import (
 	"github.com/millbridge/millbridge/schema"
 )
 
-// An encoder turns rows of one stream into messages.
+// An encoder turns rows of one stream into messages, one after the other.
 type encoder struct {
 	subjects schema.Subjects
 	stream   schema.Stream
 	source   []string
 	ttl      []string // nil for none
+	header   schema.HeaderReader
+	subject  string // of the last row
+	msg      nats.Msg
 }
 
 func newEncoder(subjects schema.Subjects, stream schema.Stream, outboxID string, ttl time.Duration) *encoder {
@@ -27,11 +30,15 @@ func newEncoder(subjects schema.Subjects, stream schema.Stream, outboxID string,
 	return e
 }
 
-// message returns what is sent for a row. The error is a *rowError: such a row was not written by this program.
+// message returns what is sent for a row. It is good until the next call. The error is a *rowError: such a row was not
+// written by this program.
 func (e *encoder) message(r schema.Row) (*nats.Msg, error) {
-	header, err := schema.ParseHeader(r.Header)
+	header, err := e.header.Read(r.Header)
 	if err == nil {
-		err = e.check(r.Subject, header)
+		err = checkHeader(header)
+	}
+	if err == nil {
+		err = e.address(r.Subject)
 	}
 	if err != nil {
 		return nil, &rowError{fmt.Errorf("undecodable: %w", err)}
@@ -40,10 +47,11 @@ func (e *encoder) message(r schema.Row) (*nats.Msg, error) {
 	if e.ttl != nil {
 		header[headerTTL] = e.ttl
 	}
-	return &nats.Msg{Subject: e.subjects.Full(r.Subject), Header: header, Data: r.Payload}, nil
+	e.msg.Header, e.msg.Data, e.msg.Reply = header, r.Payload, ""
+	return &e.msg, nil
 }
 
-func (e *encoder) check(subject string, header map[string][]string) error {
+func checkHeader(header map[string][]string) error {
 	if len(header[schema.HeaderID]) == 0 {
 		return fmt.Errorf("the header %s is missing", schema.HeaderID)
 	}
@@ -52,6 +60,14 @@ func (e *encoder) check(subject string, header map[string][]string) error {
 		if len(name) >= 5 && strings.EqualFold(name[:5], "nats-") {
 			return fmt.Errorf("the header %s is reserved", schema.OneLine(name))
 		}
+	}
+	return nil
+}
+
+// address sets the message's subject, which is often that of the row before.
+func (e *encoder) address(subject string) error {
+	if subject == e.subject && subject != "" {
+		return nil
 	}
 	kind, rest, _ := strings.Cut(subject, ".")
 	if (e.stream == schema.Events) != (kind == "events") || kind != "events" && kind != "jobs" && kind != "replay" || rest == "" {
@@ -65,5 +81,6 @@ func (e *encoder) check(subject string, header map[string][]string) error {
 			return fmt.Errorf("subject %q is none to publish on", schema.OneLine(subject))
 		}
 	}
+	e.subject, e.msg.Subject = subject, e.subjects.Full(subject)
 	return nil
 }
