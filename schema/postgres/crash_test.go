@@ -113,6 +113,41 @@ func TestReader_returns_only_what_survives_a_crash(t *testing.T) {
 }
 
 // Numbers that were drawn before a crash come back after it, below what the reader had gone past.
+// That all commits up to a number are known, and those read are on disk, says nothing of the others.
+func TestReader_knows_what_survives_a_crash(t *testing.T) {
+	t.Parallel()
+	pool := privateServer(t)
+	s := postgres.New(pool, postgres.Options{})
+	r := s.NewReader(wholeStream, 1)
+	read := func(want string, exclude ...int64) (row schema.Row) {
+		t.Helper()
+		rows, err := r.Read(t.Context(), schema.ReadParams{MaxRows: 1, Exclude: exclude})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := ids(t, rows); len(got) != 1 || got[0] != want {
+			t.Fatalf("read %v, want %s", got, want)
+		}
+		return rows[0]
+	}
+	publishAsync(t, s, "first")
+	first := schema.Row{}
+	settle := func() {
+		for range 4 {
+			first = read("first")
+			<-time.After(110 * time.Millisecond)
+		}
+	}
+	settle()
+	publishAsync(t, s, "second")
+	settle()
+	read("second", first.Seq)
+	crash(t, pool)
+	if got := outbox(t, s); !slices.Equal(got, []string{"first", "second"}) {
+		t.Errorf("%v survived a crash, both were read", got)
+	}
+}
+
 func TestReader_after_a_crash(t *testing.T) {
 	t.Parallel()
 	pool := privateServer(t)
