@@ -77,24 +77,24 @@ func (s *Store) RepairShard(ctx context.Context, p schema.RepairParams) error {
 
 const (
 	sqlRepairRemove = `
-		DELETE FROM millbridge.outbox AS o USING unnest($2::bigint[], $3::text[]) AS n(seq, id)
-		 WHERE o.stream = $1::text AND o.seq = n.seq AND o.id = n.id::uuid`
+		DELETE FROM millbridge.outbox AS o USING unnest($2::bigint[], $3::uuid[]) AS n(seq, id)
+		 WHERE o.stream = $1::text AND o.seq = n.seq AND o.id = n.id`
 	sqlRepairPark = `
 		WITH gone AS (
-			DELETE FROM millbridge.outbox AS o USING unnest($2::bigint[], $3::text[]) AS n(seq, id)
-			 WHERE o.stream = $1::text AND o.seq = n.seq AND o.id = n.id::uuid
+			DELETE FROM millbridge.outbox AS o USING unnest($2::bigint[], $3::uuid[]) AS n(seq, id)
+			 WHERE o.stream = $1::text AND o.seq = n.seq AND o.id = n.id
 			RETURNING o.*
 		)
 		INSERT INTO millbridge.parked (seq, created_at, order_lock, id, slot, behind, stream, subject, header, payload, reason)
 		SELECT seq, created_at, order_lock, id, slot, false, stream, subject, header, payload, $4::text FROM gone`
 	sqlRepairRemoveScheduled = `
-		DELETE FROM millbridge.scheduled AS s USING unnest($2::bigint[], $3::text[]) AS n(seq, id)
-		 WHERE s.stream = $1::text AND s.seq = n.seq AND s.id = n.id::uuid`
+		DELETE FROM millbridge.scheduled AS s USING unnest($2::bigint[], $3::uuid[]) AS n(seq, id)
+		 WHERE s.stream = $1::text AND s.seq = n.seq AND s.id = n.id`
 	// A parked row has a number of the outbox, by which it holds back what follows it in its ordering key.
 	sqlRepairParkScheduled = `
 		WITH gone AS (
-			DELETE FROM millbridge.scheduled AS s USING unnest($2::bigint[], $3::text[]) AS n(seq, id)
-			 WHERE s.stream = $1::text AND s.seq = n.seq AND s.id = n.id::uuid
+			DELETE FROM millbridge.scheduled AS s USING unnest($2::bigint[], $3::uuid[]) AS n(seq, id)
+			 WHERE s.stream = $1::text AND s.seq = n.seq AND s.id = n.id
 			RETURNING s.*
 		)
 		INSERT INTO millbridge.parked (seq, created_at, order_lock, id, slot, behind, stream, subject, header, payload, reason)
