@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -212,18 +213,19 @@ func aimsTable(all []verdict) string {
 			}
 			return spaced(x) + " " + v.Unit
 		}
+		exact := func(x float64) string { return strings.TrimSpace(strconv.FormatFloat(x, 'f', -1, 64) + " " + v.Unit) }
 		floor, tried, cost, met := "", "", "", "reported"
 		if v.Processor != nil {
 			cost = show(v.Processor.Median)
 		}
 		switch {
 		case v.Least > 0:
-			floor = "at least " + show(v.Least)
+			floor = "at least " + exact(v.Least)
 		case v.Most > 0:
-			floor = "at most " + show(v.Most)
+			floor = "at most " + exact(v.Most)
 		}
 		if v.Better > 0 {
-			tried = show(v.Better)
+			tried = exact(v.Better)
 		}
 		switch {
 		case v.Rounds == 0:
