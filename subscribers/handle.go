@@ -3,6 +3,7 @@ package subscribers
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -18,9 +19,22 @@ var errCloseTimeout = schema.WithKind(schema.Shutdown, errors.New("the subscribe
 // handling is one message between its arrival and its settlement.
 type handling struct {
 	*subscription
-	m     *nats.Msg
-	d     *Delivery
-	alive time.Time // when the server last heard that it is being worked on
+	m *nats.Msg
+	d *Delivery
+
+	mu       sync.Mutex
+	alive    time.Time // when the server last heard that it is being worked on
+	settling bool      // it hears no more of that
+}
+
+// work handles m, and then one message after the other until the subscription ends.
+func (s *subscription) work(m *nats.Msg) {
+	for ok := true; ok; m, ok = <-s.idle {
+		s.handle(m)
+		s.slots.give(1)
+		s.open.Done()
+		s.wg.Done()
+	}
 }
 
 // handle hands m out, keeps it from being handed to somebody else and settles it as its receiver says.
@@ -32,20 +46,20 @@ func (s *subscription) handle(m *nats.Msg) {
 		return
 	}
 	h := &handling{subscription: s, m: m, d: d, alive: time.Now()}
+	s.inHand.add(h)
+	defer s.inHand.remove(h)
 	ctx, cancel := context.WithCancelCause(context.WithValue(s.base, deliveryKey{}, d))
 	defer cancel(nil)
 	msg := d.message()
 	msg.SetContext(ctx)
-	beat := time.NewTicker(s.cfg.AckWait / 3)
-	defer beat.Stop()
 
-	handedOut := h.handOut(msg, beat.C)
+	handedOut := h.handOut(msg)
 	s.senders.Done()
 	if !handedOut {
 		h.giveBack()
 		return
 	}
-	abandon := s.abandon
+	abandon, over := s.abandon, (<-chan struct{})(nil)
 	for {
 		select {
 		case <-msg.Acked():
@@ -54,12 +68,10 @@ func (s *subscription) handle(m *nats.Msg) {
 		case <-msg.Nacked():
 			h.nak(time.Duration(d.retryIn.Load()))
 			return
-		case <-beat.C:
-			h.inProgress()
 		case <-abandon:
 			cancel(errCloseTimeout)
-			abandon = nil
-		case <-s.life.Done():
+			abandon, over = nil, s.life.Done()
+		case <-over:
 			s.unfinished.Add(1)
 			return
 		}
@@ -67,20 +79,26 @@ func (s *subscription) handle(m *nats.Msg) {
 }
 
 // handOut passes msg on; false if the subscription ended first.
-func (h *handling) handOut(msg *message.Message, beat <-chan time.Time) bool {
-	for h.ctx.Err() == nil {
-		select {
-		case h.out <- msg:
-			return true
-		case <-beat:
-			h.inProgress()
-		case <-h.ctx.Done():
-		}
+func (h *handling) handOut(msg *message.Message) bool {
+	if h.ctx.Err() != nil {
+		return false
 	}
-	return false
+	select {
+	case h.out <- msg:
+		return true
+	case <-h.ctx.Done():
+		return false
+	}
 }
 
+// inProgress tells the server that the message is being worked on, unless it is about to hear its outcome or somebody
+// else may have the message by now.
 func (h *handling) inProgress() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.settling || time.Since(h.alive) > h.cfg.AckWait {
+		return
+	}
 	if err := h.m.InProgress(); err != nil {
 		h.log.Debug("could not report progress", "sequence", h.d.Sequence, "error", schema.OneLine(err.Error()))
 		return
@@ -92,9 +110,9 @@ func (h *handling) inProgress() {
 // it, and this run has no say any more.
 func (h *handling) ack() {
 	killpoint.At(killpoint.BeforeAck)
-	err := h.settle(func(ctx context.Context) error {
+	err := h.settle(func() error {
 		if h.cfg.DoubleAck {
-			return h.m.AckSync(nats.Context(ctx))
+			return h.acks.confirmed(h.life, h.m)
 		}
 		return h.m.Ack()
 	})
@@ -105,7 +123,7 @@ func (h *handling) ack() {
 }
 
 func (h *handling) nak(wait time.Duration) {
-	err := h.settle(func(context.Context) error {
+	err := h.settle(func() error {
 		if wait > 0 {
 			return h.m.NakWithDelay(wait)
 		}
@@ -118,6 +136,9 @@ func (h *handling) nak(wait time.Duration) {
 
 // giveBack returns a message that was not handed out. Without a connection the server notices by itself.
 func (h *handling) giveBack() {
+	h.mu.Lock()
+	h.settling = true
+	h.mu.Unlock()
 	if err := h.m.Nak(); err != nil {
 		h.log.Debug("message not given back, it will come again after its ack wait", "sequence", h.d.Sequence, "error", schema.OneLine(err.Error()))
 	}
@@ -127,23 +148,24 @@ var errTooLate = errors.New("its ack wait has passed")
 
 // settle tells the server the outcome and tries again while the message is still this run's, since a connection that
 // is away for a moment is no reason to do the work twice.
-func (h *handling) settle(tell func(context.Context) error) error {
-	ctx, cancel := context.WithDeadlineCause(h.life, h.alive.Add(h.cfg.AckWait), errTooLate)
-	defer cancel()
+func (h *handling) settle(tell func() error) (err error) {
+	h.mu.Lock()
+	h.settling = true
+	until := h.alive.Add(h.cfg.AckWait)
+	h.mu.Unlock()
 	for {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
+		switch {
+		case h.life.Err() != nil:
+			return errors.Join(context.Cause(h.life), err)
+		case !time.Now().Before(until):
+			return errors.Join(errTooLate, err)
 		}
-		err := tell(ctx)
-		if err == nil || errors.Is(err, nats.ErrMsgAlreadyAckd) {
+		if err = tell(); err == nil || errors.Is(err, nats.ErrMsgAlreadyAckd) {
 			return nil
 		}
-		again := time.NewTimer(firstPause)
 		select {
-		case <-again.C:
-		case <-ctx.Done():
-			again.Stop()
-			return errors.Join(context.Cause(ctx), err)
+		case <-time.After(firstPause):
+		case <-h.life.Done():
 		}
 	}
 }

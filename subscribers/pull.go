@@ -25,7 +25,7 @@ type puller struct {
 	sub       *nats.Subscription
 	msgs      chan *nats.Msg
 	lost      chan nats.Status
-	next      string // subject of requests
+	requests  string // their subject
 	inbox     string
 	request   int // number of the current one; part of its reply subject
 	heartbeat time.Duration
@@ -35,7 +35,7 @@ func newPuller(js jetstream.JetStream, stream, durable string, heartbeat time.Du
 	nc := js.Conn()
 	p := &puller{
 		nc: nc, msgs: make(chan *nats.Msg, buffer), inbox: nc.NewInbox(), heartbeat: heartbeat,
-		next: apiPrefix(js.Options()) + "CONSUMER.MSG.NEXT." + stream + "." + durable,
+		requests: apiPrefix(js.Options()) + "CONSUMER.MSG.NEXT." + stream + "." + durable,
 	}
 	var err error
 	if p.sub, err = nc.ChanSubscribe(p.inbox+".*", p.msgs); err != nil {
@@ -71,32 +71,46 @@ func (p *puller) pull(ctx context.Context, n, bytes int, receive func(*nats.Msg)
 	}
 	p.request++
 	reply := p.inbox + "." + strconv.Itoa(p.request)
-	if err := p.nc.PublishRequest(p.next, reply, body); err != nil {
+	if err := p.nc.PublishRequest(p.requests, reply, body); err != nil {
 		return 0, fmt.Errorf("ask for messages: %w", err)
 	}
 	silence := time.NewTimer(2 * p.heartbeat)
 	defer silence.Stop()
 	for got < n {
-		select {
-		case m := <-p.msgs:
-			silence.Reset(2 * p.heartbeat)
-			if isDelivery(m) {
-				receive(m)
-				got++
-			} else if m.Subject == reply {
-				if over, err := status(m); over || err != nil {
-					return got, err
-				}
+		m, err := p.next(ctx, silence)
+		if err != nil {
+			return got, err
+		}
+		if isDelivery(m) {
+			receive(m)
+			got++
+		} else if m.Subject == reply {
+			if over, err := status(m); over || err != nil {
+				return got, err
 			}
-		case <-silence.C:
-			return got, errSilent
-		case <-p.lost:
-			return got, errDisconnected
-		case <-ctx.Done():
-			return got, ctx.Err()
 		}
 	}
 	return got, nil
+}
+
+// next returns what the server has sent, or waits for that until silence, which begins then.
+func (p *puller) next(ctx context.Context, silence *time.Timer) (*nats.Msg, error) {
+	select {
+	case m := <-p.msgs:
+		return m, nil
+	default:
+	}
+	silence.Reset(2 * p.heartbeat)
+	select {
+	case m := <-p.msgs:
+		return m, nil
+	case <-silence.C:
+		return nil, errSilent
+	case <-p.lost:
+		return nil, errDisconnected
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // isDelivery tells messages from the server's words about the request, which nobody is to answer. Headers cannot: a

@@ -157,6 +157,32 @@ func TestAckAcrossARestart(t *testing.T) {
 	none(t, msgs, 300*time.Millisecond)
 }
 
+// An ack that gets lost on its way is sent again while the message is still this run's.
+func TestDoubleAckThatGetsLost(t *testing.T) {
+	b := setup(t)
+	b.publish(t, 1)
+	told := b.settlements(t)
+	p := netproxy.Start(t, b.server.URL())
+	sub, err := subscribers.New(testkit.JetStream(t, through(t, p)), config(t, func(c *subscribers.Config) { c.DoubleAck, c.AckWait = true, 6*time.Second }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { sub.Close() })
+	m := next(t, subscribe(t, sub))
+	p.Swallow(netproxy.Up)
+	m.Ack()
+	select {
+	case <-m.Context().Done():
+		t.Error("the context ended before the server knew of the ack")
+	case <-time.After(300 * time.Millisecond):
+	}
+	p.Heal()
+	b.left(t, 0)
+	if n, delivered := told.count("+ACK?"), b.info(t).Delivered.Consumer; n != 1 || delivered != 1 {
+		t.Errorf("the server heard %d acks of %d deliveries, want one of one", n, delivered)
+	}
+}
+
 // A run that the server has not heard of for the whole ack wait has lost its message and acks nothing.
 func TestC11_LateRunDoesNotAck(t *testing.T) {
 	b := setup(t)

@@ -50,8 +50,9 @@ func New(js jetstream.JetStream, cfg Config) (*Subscriber, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, schema.WithKind(schema.Permanent, fmt.Errorf("subscriber: %w", err))
 	}
+	cfg = cfg.withDefaults()
 	s := &Subscriber{
-		js: js, cfg: cfg.withDefaults(), subs: make(map[*subscription]struct{}),
+		js: js, cfg: cfg, subs: make(map[*subscription]struct{}),
 		abandon: make(chan struct{}), done: make(chan struct{}),
 	}
 	s.life, s.end = context.WithCancel(context.Background())

@@ -30,7 +30,11 @@ type subscription struct {
 	base   context.Context // of messages: same values, no end
 
 	out     chan *message.Message
+	idle    chan *nats.Msg // received by those who have settled a message and could handle another one
 	senders sync.WaitGroup // messages that are not handed out yet
+	open    sync.WaitGroup // messages that are not settled
+	inHand  hands
+	acks    *acks
 	slots   *slots
 	line    *line // of an ordered one
 	at      place
@@ -46,7 +50,8 @@ func newSubscription(ctx context.Context, s *Subscriber, topic string, spec Cons
 		Subscriber: s, topic: topic, spec: spec,
 		log:  s.cfg.Logger.With("topic", topic, "consumer", spec.Durable),
 		base: context.WithoutCancel(ctx),
-		out:  make(chan *message.Message), slots: newSlots(s.cfg.MaxInFlight),
+		out:  make(chan *message.Message), idle: make(chan *nats.Msg),
+		inHand: hands{held: make(map[*handling]struct{})}, acks: newAcks(s.js.Conn(), s.cfg.MaxInFlight/4), slots: newSlots(s.cfg.MaxInFlight),
 	}
 	sub.ctx, sub.cancel = context.WithCancel(ctx)
 	if s.cfg.Order != nil {
@@ -59,11 +64,21 @@ func newSubscription(ctx context.Context, s *Subscriber, topic string, spec Cons
 func (s *subscription) run() {
 	consume := s.consume
 	defer s.drop(s)
+	beating, rest := context.WithCancel(s.life)
+	go s.beat(beating)
+	defer func() {
+		go func() {
+			s.open.Wait()
+			rest()
+			s.acks.close()
+		}()
+	}()
 	if s.line != nil {
 		consume = s.line.consume
 		defer s.line.finish()
 	}
 	defer func() {
+		close(s.idle)
 		s.senders.Wait()
 		close(s.out)
 	}()
@@ -103,6 +118,11 @@ func (s *subscription) pullAll(ctx context.Context, stop context.CancelCauseFunc
 	defer checks.Wait()
 	defer stop(nil)
 	checks.Go(func() { s.recheck(ctx, stop) })
+	if s.cfg.DoubleAck {
+		if err := s.acks.listen(); err != nil {
+			return err
+		}
+	}
 	p, err := newPuller(s.js, s.cfg.Stream, s.spec.Durable, s.cfg.Heartbeat, 2*most+64)
 	if err != nil {
 		return err
@@ -134,12 +154,13 @@ func (s *subscription) pullAll(ctx context.Context, stop context.CancelCauseFunc
 // receive starts the life of one message, which has a place.
 func (s *subscription) receive(m *nats.Msg) {
 	s.senders.Add(1)
+	s.open.Add(1)
 	s.wg.Add(1)
-	go func() {
-		defer s.wg.Done()
-		defer s.slots.give(1)
-		s.handle(m)
-	}()
+	select {
+	case s.idle <- m:
+	default:
+		go s.work(m)
+	}
 }
 
 // pause waits for d or until the connection is back.
