@@ -29,15 +29,23 @@ func (s *Store) ClaimTx(ctx context.Context, tx pgx.Tx, run schema.Run) (schema.
 	return res, wrap("claim key", err)
 }
 
+// sqlClaimMany and sqlClaimOne take the parts of runs; a set of one would cost as much again as the row.
+var (
+	sqlClaimMany = sqlClaim(`SELECT r.*, pg_try_advisory_xact_lock(r.lock) AS free
+	          FROM unnest($1::bytea[], $2::text[], $3::text[], $4::bytea[], $5::integer[], $6::text[], $7::bigint[], $8::bigint[], $9::bigint[])
+	               AS r(hash, handler, message_id, body_hash, replay, owner, lease, lock, seq)`)
+	sqlClaimOne = sqlClaim(`SELECT $1::bytea AS hash, $2::text AS handler, $3::text AS message_id, $4::bytea AS body_hash, $5::integer AS replay,
+	               $6::text AS owner, $7::bigint AS lease, $9::bigint AS seq, pg_try_advisory_xact_lock($8::bigint) AS free`)
+)
+
 // sqlClaim writes the records of the runs that may go ahead by what classify says; both must agree. The locks keep it
 // from waiting for other transactions that have written the records.
-var sqlClaim = `
+func sqlClaim(runs string) string {
+	return `
 	INSERT INTO millbridge.inbox AS i (hash, handler, message_id, body_hash, replay, state, owner, lease_until, stream_seq)
 	SELECT r.hash, r.handler, r.message_id, r.body_hash, r.replay, $10::text, nullif(r.owner, ''),
 	       CASE WHEN r.owner <> '' THEN clock_timestamp() + r.lease * interval '1 microsecond' END, nullif(r.seq, 0)
-	  FROM (SELECT r.*, pg_try_advisory_xact_lock(r.lock) AS free
-	          FROM unnest($1::bytea[], $2::text[], $3::text[], $4::bytea[], $5::integer[], $6::text[], $7::bigint[], $8::bigint[], $9::bigint[])
-	               AS r(hash, handler, message_id, body_hash, replay, owner, lease, lock, seq)) AS r
+	  FROM (` + runs + `) AS r
 	 WHERE r.free
 	ON CONFLICT (hash) DO UPDATE
 	   SET state = excluded.state, owner = excluded.owner, lease_until = excluded.lease_until, updated_at = clock_timestamp(),
@@ -48,6 +56,7 @@ var sqlClaim = `
 	       cause = '', next_try = NULL, stream_seq = excluded.stream_seq
 	 WHERE ` + mayRun("coalesce(excluded.owner, '')") + `
 	RETURNING i.hash, i.attempts, i.deliveries, i.last_error, i.updated_at`
+}
 
 // mayRun is whether the recorded key i may be run by excluded, whose owner is given.
 func mayRun(owner string) string {
@@ -69,11 +78,17 @@ func claiming(runs []schema.Run, state schema.InboxState, claimed func(schema.In
 	for i, run := range runs {
 		byHash[[32]byte(a.hashes[i])] = run
 	}
+	sql, args := sqlClaimMany, []any{
+		a.hashes, a.handlers, a.messageIDs, a.bodyHashes, a.replays, a.owners, a.leases, a.locks, a.sequences, string(state),
+	}
+	if len(runs) == 1 {
+		sql, args = sqlClaimOne, []any{
+			a.hashes[0], a.handlers[0], a.messageIDs[0], a.bodyHashes[0], a.replays[0], a.owners[0], a.leases[0], a.locks[0], a.sequences[0],
+			string(state),
+		}
+	}
 	return statement{
-		sql: sqlClaim,
-		args: []any{
-			a.hashes, a.handlers, a.messageIDs, a.bodyHashes, a.replays, a.owners, a.leases, a.locks, a.sequences, string(state),
-		},
+		sql: sql, args: args,
 		each: func(rows rowSet) error {
 			var hash []byte
 			var deliveries int64

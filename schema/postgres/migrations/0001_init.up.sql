@@ -143,7 +143,7 @@ CREATE TABLE millbridge.inbox (
     deliveries  bigint      NOT NULL DEFAULT 0,
     attempts    integer     NOT NULL DEFAULT 0,
     replay      integer     NOT NULL DEFAULT 0,
-    state       text        COLLATE "C" NOT NULL CHECK (state IN ('running', 'done', 'dead', 'dropped')),
+    state       text        COLLATE "C" NOT NULL, -- running, done, dead, dropped; a CHECK would be planned at each insert
     handler     text        NOT NULL,
     message_id  text        NOT NULL,
     cause       text        NOT NULL DEFAULT '',
