@@ -14,7 +14,7 @@ import (
 // Claim asks for a run under a lease. If the answer is [schema.ClaimRun], no other run of the key gets that answer until
 // the lease has ended; see [Store.Extend], [Store.Done], [Store.Fail] and [Store.Free].
 func (s *Store) Claim(ctx context.Context, run schema.Run) (schema.ClaimResult, error) {
-	res, err := claim(ctx, s.pool, run, schema.InboxRunning)
+	res, err := claim(ctx, s.atOnce, run, schema.InboxRunning)
 	return res, s.failed("claim key", err)
 }
 
@@ -25,7 +25,7 @@ func (s *Store) Claim(ctx context.Context, run schema.Run) (schema.ClaimResult, 
 // The transaction should be at READ COMMITTED. At REPEATABLE READ and above, a record that was written since the
 // transaction's snapshot gives [schema.ErrRetryTransaction].
 func (s *Store) ClaimTx(ctx context.Context, tx pgx.Tx, run schema.Run) (schema.ClaimResult, error) {
-	res, err := claim(ctx, tx, run, schema.InboxDone)
+	res, err := claim(ctx, pgxRunner{tx}.run, run, schema.InboxDone)
 	return res, wrap("claim key", err)
 }
 
@@ -108,16 +108,16 @@ func claiming(runs []schema.Run, state schema.InboxState, claimed func(schema.In
 	}
 }
 
-func claim(ctx context.Context, to batchSender, run schema.Run, state schema.InboxState) (schema.ClaimResult, error) {
+func claim(ctx context.Context, do runFunc, run schema.Run, state schema.InboxState) (schema.ClaimResult, error) {
 	written := false
 	res := schema.ClaimResult{Claim: schema.ClaimRun}
-	err := pgxRunner{to}.run(ctx, claiming([]schema.Run{run}, state, func(r schema.InboxRecord) { written, res.Record = true, r }))
+	err := do(ctx, claiming([]schema.Run{run}, state, func(r schema.InboxRecord) { written, res.Record = true, r }))
 	if err != nil || written {
 		return res, err
 	}
 	hash := run.Key.Hash()
 	found := false
-	err = pgxRunner{to}.run(ctx, statement{sql: sqlLookup, args: []any{hash[:]}, each: func(rows rowSet) (err error) {
+	err = do(ctx, statement{sql: sqlLookup, args: []any{hash[:]}, each: func(rows rowSet) (err error) {
 		found = true
 		res.Record, res.Wait, err = scanInbox(rows)
 		return err

@@ -12,14 +12,14 @@ import (
 // Done notes that a run under a lease has handled its message. [schema.ErrLeaseLost] means that another run has taken
 // over.
 func (s *Store) Done(ctx context.Context, run schema.Run) error {
-	return s.failed("note key as done", done(ctx, s.pool, run))
+	return s.failed("note key as done", done(ctx, s.atOnce, run))
 }
 
 // done notes it after the statements of before, in one round trip.
-func done(ctx context.Context, to batchSender, run schema.Run, before ...statement) error {
+func done(ctx context.Context, do runFunc, run schema.Run, before ...statement) error {
 	hash := run.Key.Hash()
 	noted := false
-	err := pgxRunner{to}.run(ctx, append(before, statement{
+	err := do(ctx, append(before, statement{
 		sql: `
 		UPDATE millbridge.inbox SET state = 'done', owner = NULL, lease_until = NULL, next_try = NULL, updated_at = clock_timestamp()
 		 WHERE hash = $1::bytea AND owner = $2::text AND state = 'running' AND replay = $3::integer RETURNING true`,
@@ -36,12 +36,12 @@ func done(ctx context.Context, to batchSender, run schema.Run, before ...stateme
 // settled, or another run or a later replay has it, nothing is written and the error is [schema.ErrLeaseLost]. Fail may
 // wait for a run that is in a transaction of its own.
 func (s *Store) Fail(ctx context.Context, run schema.Run, f schema.Failure) (schema.InboxRecord, error) {
-	record, err := fail(ctx, s.pool, run, f)
+	record, err := fail(ctx, s.atOnce, run, f)
 	return record, s.failed("note failure", err)
 }
 
 // fail notes it after the statements of before, in one round trip.
-func fail(ctx context.Context, to batchSender, run schema.Run, f schema.Failure, before ...statement) (schema.InboxRecord, error) {
+func fail(ctx context.Context, do runFunc, run schema.Run, f schema.Failure, before ...statement) (schema.InboxRecord, error) {
 	hash := run.Key.Hash()
 	state, cause := f.State()
 	attempts := 0
@@ -57,7 +57,7 @@ func fail(ctx context.Context, to batchSender, run schema.Run, f schema.Failure,
 			return err
 		}
 	}
-	err := pgxRunner{to}.run(ctx, append(before,
+	err := do(ctx, append(before,
 		statement{sql: sqlFail, each: read(&written), args: []any{
 			hash[:], run.Key.Handler, run.MessageID, run.BodyHash[:], run.Replay, string(state), run.Owner, attempts,
 			int64(f.Deliveries), string(cause), schema.OneLine(f.Reason), f.RetryIn.Microseconds(), int64(run.Sequence),
@@ -99,10 +99,9 @@ func noted(r schema.InboxRecord, run schema.Run, f schema.Failure) bool {
 // Free ends a run's lease and notes nothing else. It does nothing if the run has none.
 func (s *Store) Free(ctx context.Context, run schema.Run) error {
 	hash := run.Key.Hash()
-	_, err := s.pool.Exec(ctx, `
+	return wrap("free key", s.atOnce(ctx, statement{sql: `
 		UPDATE millbridge.inbox SET owner = NULL, lease_until = NULL
-		 WHERE hash = $1::bytea AND owner = $2::text AND state = 'running'`, hash[:], run.Owner)
-	return wrap("free key", err)
+		 WHERE hash = $1::bytea AND owner = $2::text AND state = 'running'`, args: []any{hash[:], run.Owner}}))
 }
 
 // Extend lengthens the leases of these runs, counted from now, and returns the owners that still had one.

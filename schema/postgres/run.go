@@ -21,6 +21,9 @@ type statement struct {
 	each func(rows rowSet) error
 }
 
+// runFunc is a runner's method, or [Store.atOnce].
+type runFunc func(ctx context.Context, steps ...statement) error
+
 // A runner runs statements one after the other in one transaction, with as few round trips as it can.
 type runner interface {
 	run(ctx context.Context, steps ...statement) error
