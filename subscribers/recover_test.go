@@ -142,9 +142,21 @@ func TestClosedConnection(t *testing.T) {
 func TestAckAcrossARestart(t *testing.T) {
 	b := setup(t)
 	b.publish(t, 1)
-	msgs := subscribe(t, b.subscriber(t, func(c *subscribers.Config) { c.AckWait = time.Minute }))
+	js := b.server.JetStream(t)
+	sub, err := subscribers.New(js, config(t, func(c *subscribers.Config) { c.AckWait = time.Minute }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { sub.Close() })
+	msgs := subscribe(t, sub)
 	m := next(t, msgs)
 	b.server.Stop()
+	testkit.Eventually(t, patience, func() error { // else the ack goes down with the server, as one that is not confirmed may
+		if status := js.Conn().Status(); status == nats.CONNECTED {
+			return fmt.Errorf("the client is %v", status)
+		}
+		return nil
+	})
 	m.Ack()
 	select {
 	case <-m.Context().Done():

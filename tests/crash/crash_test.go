@@ -45,7 +45,8 @@ func TestC37_kill_at_every_step(t *testing.T) {
 		strict(worker, 2, at(killpoint.AfterHandler, killpoint.AfterEffect, killpoint.AfterInbox, killpoint.AfterFailure,
 			killpoint.AfterVerdict, killpoint.AfterLetter, killpoint.AfterAck, killpoint.AfterRunRenewal)),
 		strict(producer, 1, at(killpoint.ProducerBeforeCommit, killpoint.ProducerAfterCommit)))
-	// Letters are left to be replayed.
+	// Letters are left to be replayed, several of them once all jobs have come to their end.
+	w.calm([]role{forwarder, worker}, func() { w.rest(true) })
 	for _, f := range at(killpoint.BeforeReplay, killpoint.AfterReplay, killpoint.AfterTombstone) {
 		w.calm(nil, func() { strict(operator, 1, nil).live(f, nil) })
 	}
