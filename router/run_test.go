@@ -3,6 +3,7 @@ package router
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"runtime"
 	"strings"
@@ -167,5 +168,24 @@ func newTestChain(t *testing.T) *chain {
 	return &chain{
 		name: "billing", policy: handlers.Policy{}.OrDefault(), lease: time.Second, runs: newRuns(nil, time.Second, log),
 		slots: make(chan struct{}, 1), pace: newPace(0, nil), log: log, firstPause: time.Millisecond,
+	}
+}
+
+// A database that says that nobody can write may do so for long. One that is gone may have been brought down by the
+// handler, and one whose writer is held by somebody else is given more time.
+func TestCut_has_a_limit_where_the_handler_may_be_to_blame(t *testing.T) {
+	t.Parallel()
+	c := newTestChain(t)
+	c.policy.Mode, c.policy.MaxCrashes = handlers.ModeTx, 3
+	for outage, want := range map[error]int{
+		schema.ErrUnreachable: 2, schema.ErrNoAnswer: 2, schema.ErrBusy: 29, schema.ErrNoSpace: 100, schema.ErrReadOnly: 100, schema.ErrIO: 100,
+	} {
+		r, again := &run{started: true}, 0
+		for again < 100 && c.cut(r, t.Context(), schema.WithKind(schema.Temporary, fmt.Errorf("commit: %w", outage))) {
+			again++
+		}
+		if again != want {
+			t.Errorf("%v: the run is made again %d times, want %d", outage, again, want)
+		}
 	}
 }

@@ -110,11 +110,14 @@ func (c *chain) unbegun(r *run) {
 
 // cut reports whether the database is to blame for the end of a run whose transaction is lost: it leaves no trace, and
 // is made again as if it had not been. A handler that brings the database down each time must come to an end, so there is
-// a limit to it.
+// a limit to it, unless the database itself says that nobody can write: that may last, and is no handler's doing.
 func (c *chain) cut(r *run, ctx context.Context, err error) bool {
 	if c.policy.Mode != handlers.ModeTx || !r.started || r.late || ctx.Err() != nil ||
 		!errors.Is(err, schema.ErrUnavailable) || schema.KindOf(err) != schema.Temporary {
 		return false
+	}
+	if errors.Is(err, schema.ErrNoSpace) || errors.Is(err, schema.ErrReadOnly) || errors.Is(err, schema.ErrIO) {
+		return true
 	}
 	r.cuts++
 	limit := c.policy.MaxCrashes
