@@ -187,5 +187,9 @@ func TestCut_has_a_limit_where_the_handler_may_be_to_blame(t *testing.T) {
 		if again != want {
 			t.Errorf("%v: the run is made again %d times, want %d", outage, again, want)
 		}
+		late := c.cut(&run{started: true, late: true}, t.Context(), outage)
+		if late != (outage == schema.ErrBusy) {
+			t.Errorf("%v until the handler's time was over: the run is made again: %v", outage, late)
+		}
 	}
 }

@@ -112,7 +112,9 @@ func (c *chain) unbegun(r *run) {
 // is made again as if it had not been. A handler that brings the database down each time must come to an end, so there is
 // a limit to it, unless the database itself says that nobody can write: that may last, and is no handler's doing.
 func (c *chain) cut(r *run, ctx context.Context, err error) bool {
-	if c.policy.Mode != handlers.ModeTx || !r.started || r.late || ctx.Err() != nil ||
+	// Who has waited for SQLite's only writer all the time has not had the time.
+	late := r.late && !errors.Is(err, schema.ErrBusy)
+	if c.policy.Mode != handlers.ModeTx || !r.started || late || ctx.Err() != nil ||
 		!errors.Is(err, schema.ErrUnavailable) || schema.KindOf(err) != schema.Temporary {
 		return false
 	}

@@ -3,6 +3,10 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/millbridge/millbridge/schema"
 )
 
 // hot are the statements that each handled message needs. To compile one, with the triggers that it sets off, takes
@@ -15,7 +19,11 @@ func (s *Store) begin(ctx context.Context) (*sql.Tx, error) {
 	if s.compiled.Load() == nil {
 		s.compile(ctx)
 	}
-	return s.write.BeginTx(ctx, nil)
+	tx, err := s.write.BeginTx(ctx, nil)
+	if errors.Is(err, context.DeadlineExceeded) { // all that it waits for is that others let go
+		err = schema.WithKind(schema.Temporary, fmt.Errorf("%w: %w", schema.ErrBusy, err))
+	}
+	return tx, err
 }
 
 // compile compiles the hot statements. If it cannot, the database may not be migrated yet, and the next one tries again.

@@ -142,3 +142,25 @@ func TestUnitThatCannotBegin(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+// Who waits for the only writer until its time is over is told what it waited for.
+func TestUnitThatWaitsTooLong(t *testing.T) {
+	t.Parallel()
+	s, _ := newFile(t)
+	err := s.InTx(t.Context(), func(*sql.Tx) error {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		err := s.Unit(ctx, func(u schema.Unit) error {
+			claimIn(t, u, "one", schema.ClaimRun)
+			_, err := u.Append(ctx, []schema.Envelope{schema.NewEvent("seen", nil)})
+			return err
+		})
+		if !errors.Is(err, schema.ErrBusy) || !errors.Is(err, context.DeadlineExceeded) || schema.KindOf(err) != schema.Temporary {
+			t.Errorf("error %v, want that somebody else has the database", err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
