@@ -66,9 +66,6 @@ func (o *owner) session(intake, ctx context.Context, mode until) error {
 	return err
 }
 
-// nudgedPolls is how much longer than PollMin the wait is, at most, after a look that a nudge has asked for.
-const nudgedPolls = 8
-
 // feed reads rows and stages them.
 func (o *owner) feed(intake, ctx context.Context, mode until, batches chan<- *staged) error {
 	idle, full, goOn := o.f.cfg.PollMin, true, false
@@ -103,9 +100,8 @@ func (o *owner) feed(intake, ctx context.Context, mode until, batches chan<- *st
 			if !ok {
 				return nil
 			}
-			idle = min(2*idle, o.f.cfg.PollMax)
-			if nudged { // what we were nudged for may not be visible yet; most likely it is for another shard
-				idle = min(idle, nudgedPolls*o.f.cfg.PollMin)
+			if idle = min(2*idle, o.f.cfg.PollMax); nudged {
+				idle = o.f.cfg.PollMin // what we were nudged for may not be visible yet
 			}
 		}
 		full = len(rows) == want || size(rows) > schema.MaxBatchBytes/2
