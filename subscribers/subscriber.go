@@ -32,7 +32,7 @@ type Subscriber struct {
 	done       chan struct{} // closed when Close has finished
 	unfinished atomic.Int64
 
-	wg sync.WaitGroup // subscriptions and messages that are not settled
+	wg sync.WaitGroup // subscriptions, what serves them, and messages that are not settled
 
 	mu     sync.Mutex
 	closed bool

@@ -65,14 +65,12 @@ func (s *subscription) run() {
 	consume := s.consume
 	defer s.drop(s)
 	beating, rest := context.WithCancel(s.life)
-	go s.beat(beating)
-	defer func() {
-		go func() {
-			s.open.Wait()
-			rest()
-			s.acks.close()
-		}()
-	}()
+	s.wg.Go(func() { s.beat(beating) })
+	defer s.wg.Go(func() { // what is in hand may be settled later than the subscription ends
+		s.open.Wait()
+		rest()
+		s.acks.close()
+	})
 	if s.line != nil {
 		consume = s.line.consume
 		defer s.line.finish()
