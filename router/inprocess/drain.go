@@ -97,14 +97,11 @@ func (c *core) halt(s *session, limit time.Duration) int {
 	c.mu.Lock()
 	s.closed = true
 	c.unlock()
-	if c.awaitQuiet(limit) == 0 {
-		return 0
+	n := c.awaitQuiet(limit) // counted before they are ended: some obey at once
+	if n > 0 {
+		s.cut(errStopped)
+		c.awaitQuiet(min(c.cfg.CloseTimeout, 5*time.Second))
 	}
-	s.cut(errStopped)
-	c.mu.Lock()
-	n := c.running
-	c.unlock()
-	c.awaitQuiet(min(c.cfg.CloseTimeout, 5*time.Second))
 	return n
 }
 
