@@ -16,7 +16,14 @@ var mayImport = map[string][]string{
 	"handlers":             {"schema"},
 	"handlers/outbound":    {"schema"},
 	"handlers/configgroup": {"schema", "internal/spelling"},
-	"handlers/webhook":     {"schema", "handlers", "handlers/outbound"},
+	"handlers/webhook":     {"schema", "handlers", "handlers/outbound", "handlers/configgroup"},
+	"handlers/httprelay":   {"schema", "handlers", "handlers/outbound", "handlers/configgroup"},
+	"handlers/ncip":        {"schema", "handlers", "handlers/outbound", "handlers/configgroup"},
+	"handlers/reshare":     {"schema", "handlers", "handlers/outbound", "handlers/configgroup"},
+	"handlers/peer":        {"schema", "handlers", "handlers/outbound", "handlers/configgroup"},
+	"handlers/natsrelay":   {"schema", "handlers", "handlers/configgroup"},
+	"handlers/natsrequest": {"schema", "handlers", "handlers/configgroup"},
+	"handlers/command":     {"schema", "handlers", "handlers/configgroup"},
 	"handlers/saga":        {"schema", "handlers"},
 	"handlers/handlertest": {"schema", "handlers"},
 	"publishers":           {"schema"},
@@ -63,7 +70,7 @@ var onlyIn = map[string][]string{
 	"github.com/nats-io/nats-server": {"internal/embedded", "internal/testkit"},
 	"modernc.org/sqlite":             {"internal/embedded", "internal/testkit"},
 	"github.com/nats-io/nats.go": {
-		"publishers/jetstream", "subscribers", "router", "internal", "tests", "examples",
+		"publishers/jetstream", "subscribers", "router", "internal", "tests", "examples", "handlers/natsrelay", "handlers/natsrequest",
 	},
 	"github.com/ThreeDotsLabs/watermill": {
 		"schema/postgres", "schema/sqlite", "publishers", "subscribers", "router", "internal", "tests", "examples",
@@ -128,7 +135,10 @@ func TestDependencies_stay_out_of_programs_that_do_not_need_them(t *testing.T) {
 }
 
 // standardOnly lists the packages that bring no third party into a program.
-var standardOnly = []string{"schema", "handlers", "handlers/saga", "handlers/outbound", "handlers/configgroup", "handlers/webhook", "handlers/handlertest", "router/inprocess"}
+var standardOnly = []string{
+	"schema", "handlers", "handlers/saga", "handlers/outbound", "handlers/configgroup", "handlers/webhook", "handlers/handlertest", "router/inprocess",
+	"handlers/httprelay", "handlers/ncip", "handlers/reshare", "handlers/peer", "handlers/command",
+}
 
 func TestDependencies_of_schema_and_handlers_are_the_standard_library(t *testing.T) {
 	t.Parallel()

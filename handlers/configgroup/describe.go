@@ -11,9 +11,10 @@ import (
 // A Variable is one setting of a group, for documents and for checks that they are up to date.
 type Variable struct {
 	Name     string
+	Key      string   // of the setting in a file, as "tls.ca_file"
 	File     string   // secrets: the variable that names a file in its place
 	Aliases  []string // other names of the same
-	Type     string   // url, duration, secret, list, or the type in Go
+	Type     string   // url, duration, secret, secrets, list, block (JSON), or the type in Go
 	Required bool
 	Default  string
 	Doc      string
@@ -31,7 +32,7 @@ func Describe[T any](target string, opts ...Option) ([]Variable, error) {
 	}
 	list := make([]Variable, len(fields))
 	for i, f := range fields {
-		v := Variable{Name: g.prefix + f.name, Type: f.typeName(), Required: f.required, Default: f.def, Doc: f.doc}
+		v := Variable{Name: g.prefix + f.name, Key: f.key, Type: f.typeName(), Required: f.required, Default: f.def, Doc: f.doc}
 		if f.secret() {
 			v.File = v.Name + fileSuffix
 		}
@@ -51,8 +52,14 @@ func (f field) typeName() string {
 		return "url"
 	case durationType:
 		return "duration"
-	case reflect.TypeFor[[]string]():
+	case secretsType:
+		return "secrets"
+	}
+	switch {
+	case f.list():
 		return "list"
+	case f.block():
+		return "block"
 	}
 	return f.kind.String()
 }

@@ -15,6 +15,7 @@
 //
 // # Tags
 //
+//	key       the setting's name in a file, as "tls.ca_file"; in variables TLS_CA_FILE
 //	env       the field's part of the name, in place of the field's own name; "-" leaves the field alone
 //	default   the value if no variable is set
 //	required  "true": a variable must be set
@@ -23,9 +24,10 @@
 // # Types
 //
 // string, bool, all ints, uints and floats, [time.Duration] ("10s"), [*url.URL] (absolute, without user and password),
-// [Secret], []string (separated by commas), and every type that reads itself with UnmarshalText. The fields of an
-// embedded struct count as the struct's own. If the struct has a method Validate() error, it is called once all fields
-// are read.
+// [Secret], []string and []Secret (separated by commas), and every type that reads itself with UnmarshalText. Other structs,
+// maps and slices are blocks: their variable holds JSON, with the fields' json tags; unknown fields are errors, and a
+// [Secret] inside may be {"file": "/path"}. The fields of an embedded struct count as the struct's own. If the struct has
+// a method Validate() error, it is called once all fields are read.
 //
 // # Rules
 //

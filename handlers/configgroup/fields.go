@@ -2,6 +2,7 @@ package configgroup
 
 import (
 	"encoding"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -20,7 +21,8 @@ const fileSuffix = "_FILE"
 
 // field is one setting of a struct.
 type field struct {
-	name     string // without the prefix
+	name     string // of the variable, without the prefix
+	key      string // in a file, as "tls.ca_file"
 	index    []int
 	kind     reflect.Type
 	required bool
@@ -30,12 +32,60 @@ type field struct {
 
 var (
 	secretType   = reflect.TypeFor[Secret]()
+	secretsType  = reflect.TypeFor[[]Secret]()
 	urlType      = reflect.TypeFor[*url.URL]()
 	durationType = reflect.TypeFor[time.Duration]()
+	jsonType     = reflect.TypeFor[json.Unmarshaler]()
 	textType     = reflect.TypeFor[encoding.TextUnmarshaler]()
 )
 
-func (f field) secret() bool { return f.kind == secretType }
+// secret reports whether a file may hold the value.
+func (f field) secret() bool { return f.kind == secretType || f.kind == secretsType }
+
+// list reports whether the field takes several values, separated by commas.
+func (f field) list() bool { return isList(f.kind) }
+
+// block reports whether the field is read from JSON.
+func (f field) block() bool { return isBlock(f.kind) }
+
+// isJSON reports whether a block can be read: functions, channels and interfaces cannot.
+func isJSON(t reflect.Type) bool {
+	if reflect.PointerTo(t).Implements(textType) || reflect.PointerTo(t).Implements(jsonType) {
+		return true
+	}
+	switch t.Kind() {
+	case reflect.Map, reflect.Slice, reflect.Array, reflect.Pointer:
+		return isJSON(t.Elem())
+	case reflect.Struct:
+		for i := range t.NumField() {
+			if f := t.Field(i); f.IsExported() && f.Tag.Get("json") != "-" && !isJSON(f.Type) {
+				return false
+			}
+		}
+		return true
+	case reflect.Func, reflect.Chan, reflect.UnsafePointer, reflect.Complex64, reflect.Complex128:
+		return false
+	}
+	return true
+}
+
+func isText(t reflect.Type) bool {
+	return t == secretType || t == urlType || reflect.PointerTo(t).Implements(textType)
+}
+
+func isList(t reflect.Type) bool {
+	return t == secretsType || t.Kind() == reflect.Slice && !isText(t) && t.Elem().Kind() == reflect.String
+}
+
+func isBlock(t reflect.Type) bool {
+	switch t.Kind() {
+	case reflect.Map, reflect.Struct:
+		return !isText(t)
+	case reflect.Slice:
+		return !isText(t) && !isList(t)
+	}
+	return false
+}
 
 // names returns the variables with the prefix that set the field.
 func (f field) names(prefix string) []string {
@@ -63,15 +113,24 @@ func fieldsOf(t reflect.Type) ([]field, error) {
 		if name == "-" || !sf.IsExported() || embedded {
 			continue
 		}
-		if !tagged || name == "" {
+		key := sf.Tag.Get("key")
+		if (!tagged || name == "") && key != "" {
+			name = spelling.Capitals(key)
+		} else if !tagged || name == "" {
 			name = spelling.Variable(sf.Name)
 		}
-		f := field{name, sf.Index, sf.Type, sf.Tag.Get("required") == "true", sf.Tag.Get("default"), sf.Tag.Get("doc")}
+		if key == "" {
+			key = strings.ToLower(name)
+		}
+		f := field{name, key, sf.Index, sf.Type, sf.Tag.Get("required") == "true", sf.Tag.Get("default"), sf.Tag.Get("doc")}
 		fault := func(format string, args ...any) {
 			errs = append(errs, fmt.Errorf("field %s: %s", sf.Name, fmt.Sprintf(format, args...)))
 		}
 		if strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") != "" {
 			fault("%q is no name of a variable: want A-Z, 0-9 and _", name)
+		}
+		if strings.Trim(key, "abcdefghijklmnopqrstuvwxyz0123456789_.") != "" {
+			fault("%q is no key: want a-z, 0-9, _ and dots", key)
 		}
 		if r := sf.Tag.Get("required"); r != "" && r != "true" && r != "false" {
 			fault("required is %q, must be true or false", r)
@@ -81,6 +140,12 @@ func fieldsOf(t reflect.Type) ([]field, error) {
 		}
 		if f.secret() && f.def != "" {
 			fault("a secret has no default")
+		} else if f.block() {
+			if !isJSON(f.kind) {
+				fault("%v %v", f.kind, errType)
+			} else if err := parse(reflect.New(f.kind).Elem(), f.def); err != nil && f.def != "" {
+				fault("default: %v", err)
+			}
 		} else if err := parse(reflect.New(f.kind).Elem(), f.def); errors.Is(err, errType) {
 			fault("%v", err)
 		} else if err != nil && f.def != "" {
@@ -117,8 +182,13 @@ func parse(v reflect.Value, text string) error {
 		}
 		v.SetInt(int64(d))
 		return nil
+	case v.Type() == secretsType:
+		v.Set(reflect.ValueOf(secrets(items(text))))
+		return nil
 	case reflect.PointerTo(v.Type()).Implements(textType):
 		return v.Addr().Interface().(encoding.TextUnmarshaler).UnmarshalText([]byte(text))
+	case isBlock(v.Type()):
+		return parseJSON(v, []byte(text))
 	}
 	switch v.Kind() {
 	case reflect.String:
@@ -148,20 +218,38 @@ func parse(v reflect.Value, text string) error {
 		}
 		v.SetFloat(n)
 	case reflect.Slice:
-		if v.Type().Elem().Kind() != reflect.String {
-			return fmt.Errorf("%v %w", v.Type(), errType)
-		}
-		list := reflect.MakeSlice(v.Type(), 0, 1)
-		for item := range strings.SplitSeq(text, ",") {
-			if item = strings.TrimSpace(item); item != "" {
-				list = reflect.Append(list, reflect.ValueOf(item).Convert(v.Type().Elem()))
-			}
-		}
-		v.Set(list)
+		v.Set(texts(v.Type(), items(text)))
 	default:
 		return fmt.Errorf("%v %w", v.Type(), errType)
 	}
 	return nil
+}
+
+// items takes a list apart at its commas.
+func items(text string) []string {
+	var list []string
+	for item := range strings.SplitSeq(text, ",") {
+		if item = strings.TrimSpace(item); item != "" {
+			list = append(list, item)
+		}
+	}
+	return list
+}
+
+func texts(t reflect.Type, items []string) reflect.Value {
+	list := reflect.MakeSlice(t, 0, len(items))
+	for _, item := range items {
+		list = reflect.Append(list, reflect.ValueOf(item).Convert(t.Elem()))
+	}
+	return list
+}
+
+func secrets(items []string) []Secret {
+	list := make([]Secret, len(items))
+	for i, item := range items {
+		list[i] = NewSecret(item)
+	}
+	return list
 }
 
 func parseURL(text string) (*url.URL, error) {

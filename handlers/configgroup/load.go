@@ -50,7 +50,7 @@ func prefixOf(target string) string {
 }
 
 // reserved are the first words of Millbridge's own variables.
-var reserved = []string{"config", "data", "database", "events", "forward", "log", "metrics", "nats", "policies", "prefix", "stop", "webhooks"}
+var reserved = []string{"config", "data", "database", "events", "forward", "log", "metrics", "nats", "policies", "prefix", "stop", "targets", "webhooks"}
 
 // Reserved returns the names that no group may have without [Prefix]: variables of theirs are Millbridge's own.
 func Reserved() []string { return slices.Clone(reserved) }
@@ -133,7 +133,7 @@ func (l *loader) read(f field, into reflect.Value) {
 			}
 			if strings.HasSuffix(n, fileSuffix) && f.secret() {
 				var err error
-				if value, err = readSecret(value); err != nil {
+				if value, err = f.readSecret(value); err != nil {
 					l.fault(n, "%w", err)
 					return
 				}
@@ -188,21 +188,33 @@ func (l *loader) unknown() {
 // maxFile is far more than any secret has.
 const maxFile = 1 << 20
 
-func readSecret(file string) (string, error) {
+// readSecrets returns the lines of a file that are not blank.
+func readSecrets(file string) ([]string, error) {
 	f, err := os.Open(file)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	if len(data) > maxFile {
-		return "", fmt.Errorf("%s is larger than %d bytes", file, maxFile)
+		return nil, fmt.Errorf("%s is larger than %d bytes", file, maxFile)
 	}
 	lines := strings.FieldsFunc(string(data), func(r rune) bool { return r == '\n' || r == '\r' })
-	if len(lines) != 1 || strings.TrimSpace(lines[0]) == "" {
+	return slices.DeleteFunc(lines, func(line string) bool { return strings.TrimSpace(line) == "" }), nil
+}
+
+// readSecret returns what stands in the file of a secret, or of a list of them, as a variable has it.
+func (f field) readSecret(file string) (string, error) {
+	lines, err := readSecrets(file)
+	switch {
+	case err != nil:
+		return "", err
+	case f.list() && len(lines) > 0:
+		return strings.Join(lines, ","), nil
+	case len(lines) != 1 || f.list():
 		return "", fmt.Errorf("%s has %d lines, want 1 with the secret", file, len(lines))
 	}
 	return lines[0], nil

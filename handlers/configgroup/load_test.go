@@ -170,7 +170,7 @@ func TestLoad_refuses_bad_groups(t *testing.T) {
 		"MILLBRIDGE_EVENTS_ are Millbridge's": try[limits]("events-old"),
 		"string is no struct":                 try[string]("crm"),
 		"field A: chan int cannot be read":    try[struct{ A chan int }]("crm"),
-		"field A: []int cannot be read":       try[struct{ A []int }]("crm"),
+		"field A: []func() cannot be read":    try[struct{ A []func() }]("crm"),
 		`field A: "a b" is no name`: try[struct {
 			A string `env:"a b"`
 		}]("crm"),
@@ -224,7 +224,7 @@ func TestDescribe_lists_what_Load_reads(t *testing.T) {
 		t.Fatalf("%d settings, error %v: %+v", len(list), err, list)
 	}
 	want := configgroup.Variable{
-		Name: "MILLBRIDGE_CRM_API_TOKEN", File: "MILLBRIDGE_CRM_API_TOKEN_FILE", Aliases: []string{"SHOP_CRM_TOKEN", "SHOP_CRM_TOKEN_FILE"},
+		Name: "MILLBRIDGE_CRM_API_TOKEN", Key: "token", File: "MILLBRIDGE_CRM_API_TOKEN_FILE", Aliases: []string{"SHOP_CRM_TOKEN", "SHOP_CRM_TOKEN_FILE"},
 		Type: "secret", Required: true, Doc: "bearer token",
 	}
 	if !reflect.DeepEqual(list[1], want) {

@@ -1,6 +1,9 @@
 package configgroup
 
 import (
+	"bytes"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -42,6 +45,30 @@ func (s Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.String(
 
 // MarshalText masks the secret in JSON and other encodings.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalJSON reads a secret inside a larger setting: a text, or {"file": "/path"} for one that stands in a file.
+func (s *Secret) UnmarshalJSON(data []byte) error {
+	var text string
+	if err := json.Unmarshal(data, &text); err == nil {
+		*s = NewSecret(text)
+		return nil
+	}
+	var in struct{ File string }
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&in); err != nil || in.File == "" {
+		return errors.New(`a secret is a text, or {"file": "/path"}`)
+	}
+	lines, err := readSecrets(in.File)
+	if err != nil {
+		return err
+	}
+	if len(lines) != 1 {
+		return fmt.Errorf("%s has %d lines, want 1 with the secret", in.File, len(lines))
+	}
+	*s = NewSecret(lines[0])
+	return nil
+}
 
 // LogValue masks the secret in logs.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
