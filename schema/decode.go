@@ -84,6 +84,9 @@ func decode(relative string, header map[string][]string, payload []byte) (Envelo
 	if err := e.decodeReplyTo(ours); err != nil {
 		return e, err
 	}
+	if err := e.decodeVia(ours); err != nil {
+		return e, err
+	}
 	if key := e.Key; key != "" { // a key that says no more than the default is none
 		if e.Key = ""; e.IdempotencyKey() != key {
 			e.Key = key

@@ -50,8 +50,9 @@ type Envelope struct {
 	DueAt time.Time     // not before; zero means at once. Not on the wire
 	Delay time.Duration // not before so long after publishing; zero means at once. Not on the wire
 
-	Source string  // received messages: the outbox it came from
-	Replay *Replay // replays: what is replayed, for whom
+	Source string   // received messages: the outbox it came from
+	Via    []string // the bridges that have passed the message on, the first one first; see [Envelope.PassOn]
+	Replay *Replay  // replays: what is replayed, for whom
 
 	ReplyTo *ReplyTo // jobs: where the outcome is to be reported; nil means nowhere
 

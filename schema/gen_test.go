@@ -67,6 +67,9 @@ var genEnvelope = rapid.Custom(func(t *rapid.T) schema.Envelope {
 		Payload:     []byte(genBytes.Draw(t, "payload")),
 		Time:        genTime.Draw(t, "time"),
 	}
+	if rapid.Bool().Draw(t, "has passed bridges") {
+		e.Via = rapid.SliceOfN(genToken, 1, schema.MaxVia).Draw(t, "via")
+	}
 	if rapid.Bool().Draw(t, "is job") {
 		e.Kind, e.Target = schema.KindJob, genToken.Draw(t, "target")
 		if rapid.Bool().Draw(t, "is to be reported") {

@@ -69,6 +69,7 @@ func (e Envelope) validate(maxPayload, subject, header int) error {
 	v.printable("content_type", e.ContentType, MaxContentType)
 	v.metadata(e.Metadata)
 	v.replyTo(e)
+	v.via(e.Via)
 	maxHeader, reserve := MaxHeaderBytes, headerReserve
 	if maxPayload == 0 {
 		maxPayload = DefaultPayload

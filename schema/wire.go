@@ -21,6 +21,7 @@ const (
 	HeaderReplaySource = "mb-replay-source" // source of the message that is replayed; the replay has an own one
 	HeaderReplyTo      = "mb-reply-to"      // <target>.<action> of the job that reports the outcome
 	HeaderReplyRef     = "mb-reply-ref"     // what the report gives back
+	HeaderVia          = "mb-via"           // space-separated names of the bridges passed
 	HeaderSpecVersion  = "ce-specversion"
 	HeaderCEID         = "ce-id"
 	HeaderSource       = "ce-source"
@@ -71,6 +72,7 @@ func EncodeHeader(e Envelope) []byte {
 	e.cloudEvent(line)
 	plain(HeaderTraceParent, e.TraceParent)
 	plain(HeaderTraceState, e.TraceState)
+	plain(HeaderVia, strings.Join(e.Via, " "))
 	if r := e.Replay; r != nil {
 		line(HeaderReplayOf, r.Of)
 		line(HeaderReplay, strconv.Itoa(r.Number))

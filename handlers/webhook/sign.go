@@ -72,6 +72,16 @@ func verify(secret string, header http.Header, body []byte, tolerance time.Durat
 	return fmt.Errorf("%w: no signature fits", ErrNotGenuine)
 }
 
+// Sign returns the entry of the signature header that [Verify] accepts, for a request that is signed at this time. The
+// request has the time in its timestamp header, in Unix seconds. Entries of several secrets are separated by spaces.
+func Sign(secret, id string, at time.Time, body []byte) (string, error) {
+	key, err := parseSecret(secret)
+	if err != nil {
+		return "", err
+	}
+	return signature(key, id, strconv.FormatInt(at.Unix(), 10), body), nil
+}
+
 // signature returns one entry of the signature header.
 func signature(key []byte, id, stamp string, body []byte) string {
 	mac := hmac.New(sha256.New, key)

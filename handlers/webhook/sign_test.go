@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -48,6 +49,25 @@ func TestSignature_vectors(t *testing.T) {
 		if got := signature(key, v.id, v.stamp, []byte(v.body)); got != v.want {
 			t.Errorf("%s: got %s, want %s", v.id, got, v.want)
 		}
+	}
+}
+
+func TestSign_is_what_Verify_accepts(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	entry, err := Sign(secretA, "msg_1", now, []byte("body"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	header := http.Header{HeaderID: {"msg_1"}, HeaderTimestamp: {strconv.FormatInt(now.Unix(), 10)}, HeaderSignature: {"v1,AAAA " + entry}}
+	if err := Verify(secretA, header, []byte("body"), 0); err != nil {
+		t.Error(err)
+	}
+	if err := Verify(secretB, header, []byte("body"), 0); !errors.Is(err, ErrNotGenuine) {
+		t.Errorf("another secret: %v", err)
+	}
+	if _, err := Sign("whsec_short", "msg_1", now, nil); err == nil {
+		t.Error("signed with a bad secret")
 	}
 }
 
