@@ -2,6 +2,7 @@ package tests
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -71,12 +72,15 @@ func TestDeploy_configuration_is_accepted(t *testing.T) {
 	if c.Embedded() || c.Replicas() != 3 || len(c.NATS.URLs) != 3 {
 		t.Errorf("embedded %v, %d replicas, %d NATS servers; want a cluster of three", c.Embedded(), c.Replicas(), len(c.NATS.URLs))
 	}
-	if got := c.WebhookNames(); !slices.Equal(got, []string{"crm", "warehouse"}) {
-		t.Errorf("webhooks %v", got)
+	if got := c.TargetNames(); !slices.Equal(got, []string{"crm", "warehouse"}) {
+		t.Errorf("targets %v", got)
 	}
-	for _, name := range c.WebhookNames() {
-		if w := c.Webhooks[name]; len(w.Secrets) == 0 || w.AllowPrivate {
-			t.Errorf("webhook %s: %d secrets, allow_private %v; want signed and public", name, len(w.Secrets), w.AllowPrivate)
+	for _, name := range c.TargetNames() {
+		for _, v := range c.Values() {
+			unsigned := v.Key == "targets."+name+".secrets" && fmt.Sprint(v.Value) == "[]"
+			if unsigned || v.Key == "targets."+name+".allow_private" && v.Value != false {
+				t.Errorf("%s is %v; want signed and public", v.Key, v.Value)
+			}
 		}
 	}
 }

@@ -7,10 +7,13 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/millbridge/millbridge/handlers/configgroup"
 	"github.com/millbridge/millbridge/internal/config"
+	"github.com/millbridge/millbridge/internal/targets"
 )
 
 func read(t *testing.T, name string) string {
@@ -22,37 +25,80 @@ func read(t *testing.T, name string) string {
 	return string(text)
 }
 
+var keyPattern = regexp.MustCompile("(?m)^\\| `([^`]+)` \\| (?:`([^`]*)`|required)? ?\\| ")
+
+// keysIn returns the keys that a table lists, with their defaults.
+func keysIn(t *testing.T, doc string) map[string]string {
+	t.Helper()
+	keys := map[string]string{}
+	for _, m := range keyPattern.FindAllStringSubmatch(read(t, doc), -1) {
+		keys[m[1]] = m[2]
+	}
+	return keys
+}
+
+func compareKeys(t *testing.T, doc string, known map[string]string) {
+	t.Helper()
+	listed := keysIn(t, doc)
+	for key, want := range known {
+		if got, ok := listed[key]; !ok {
+			t.Errorf("%s does not have %s", doc, key)
+		} else if got != want {
+			t.Errorf("%s says that %s is %q by default, it is %q", doc, key, got, want)
+		}
+	}
+	for key := range listed {
+		if _, ok := known[key]; !ok {
+			t.Errorf("%s has %s, which is no key", doc, key)
+		}
+	}
+}
+
 func TestDocs_configuration_lists_every_key_with_its_default(t *testing.T) {
 	t.Parallel()
-	doc := map[string]string{}
-	for _, m := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\| (?:`([^`]*)`)? ?\\| ").FindAllStringSubmatch(read(t, "docs/configuration.md"), -1) {
-		doc[m[1]] = m[2]
-	}
-	// A webhook's defaults are known once there is one.
-	c, err := config.Load(config.Source{Sets: []config.Set{{Flag: "--set", Key: "webhooks.x.url", Value: "https://example.com/"}}})
+	// A target's defaults are known once there is one.
+	c, err := config.Load(config.Source{Sets: []config.Set{
+		{Flag: "--set", Key: "targets.x.type", Value: "webhook"}, {Flag: "--set", Key: "targets.x.url", Value: "https://example.com/"},
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	known := map[string]bool{}
+	all, known := config.Keys(), map[string]string{}
 	for _, v := range c.Values() {
-		key := strings.Replace(v.Key, "webhooks.x.", "webhooks.<name>.", 1)
-		known[key] = true
-		want := fmt.Sprint(v.Value)
-		if want == "[]" || key == "webhooks.<name>.url" {
-			want = ""
+		key := strings.Replace(v.Key, "targets.x.", "targets.<name>.", 1)
+		if !slices.Contains(all, key) { // the type's own
+			continue
 		}
-		got, ok := doc[key]
-		switch {
-		case !ok:
-			t.Errorf("docs/configuration.md does not have %s", key)
-		case got != want:
-			t.Errorf("docs/configuration.md says that %s is %q by default, it is %q", key, got, want)
+		known[key] = fmt.Sprint(v.Value)
+		if known[key] == "[]" || key == "targets.<name>.type" {
+			known[key] = ""
 		}
 	}
-	for key := range doc {
-		if !known[key] {
-			t.Errorf("docs/configuration.md has %s, which is no key", key)
+	compareKeys(t, "docs/configuration.md", known)
+}
+
+// TestDocs_targets_list_every_setting_of_their_type keeps the pages of the types up to date, and their list complete.
+func TestDocs_targets_list_every_setting_of_their_type(t *testing.T) {
+	t.Parallel()
+	list := read(t, "docs/targets.md")
+	for _, kind := range targets.All() {
+		page := "targets/" + kind.Name + ".md"
+		if !strings.Contains(list, "]("+page+")") {
+			t.Errorf("docs/targets.md does not lead to %s", page)
 		}
+		settings, err := configgroup.SettingsOf(kind.New().Pointer())
+		if err != nil {
+			t.Errorf("%s: %v", kind.Name, err)
+			continue
+		}
+		known := map[string]string{}
+		for _, s := range settings {
+			known[s.Key] = s.Default
+			if s.IsSecret() {
+				known[s.Key+"_file"] = ""
+			}
+		}
+		compareKeys(t, "docs/"+page, known)
 	}
 }
 

@@ -43,7 +43,7 @@ func TestDocs_handlers_quotes_what_is_compiled(t *testing.T) {
 // TestConfigGroups_stay_clear_of_our_own_variables keeps a target's settings from being taken for Millbridge's.
 func TestConfigGroups_stay_clear_of_our_own_variables(t *testing.T) {
 	t.Parallel()
-	variables := []string{"MILLBRIDGE_CONFIG", "MILLBRIDGE_WEBHOOKS"}
+	variables := []string{"MILLBRIDGE_CONFIG", "MILLBRIDGE_TARGETS"}
 	for _, key := range config.Keys() {
 		variables = append(variables, config.Variable(key))
 	}

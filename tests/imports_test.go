@@ -15,7 +15,7 @@ var mayImport = map[string][]string{
 	"schema/schematest":    {"schema"},
 	"handlers":             {"schema"},
 	"handlers/outbound":    {"schema"},
-	"handlers/configgroup": {"schema", "internal/spelling"},
+	"handlers/configgroup": {"schema", "internal/span", "internal/spelling"},
 	"handlers/webhook":     {"schema", "handlers", "handlers/outbound", "handlers/configgroup"},
 	"handlers/httprelay":   {"schema", "handlers", "handlers/outbound", "handlers/configgroup"},
 	"handlers/ncip":        {"schema", "handlers", "handlers/outbound", "handlers/configgroup"},

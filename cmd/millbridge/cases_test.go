@@ -118,7 +118,7 @@ func (r *receiver) awaits(t *testing.T, begun int) {
 }
 
 func (r *receiver) settings() []string {
-	return []string{"--set", "webhooks.crm.url=" + r.URL + "/x", "--set", "webhooks.crm.allow_private=true"}
+	return []string{"--set", "targets.crm.type=webhook", "--set", "targets.crm.url=" + r.URL + "/x", "--set", "targets.crm.allow_private=true"}
 }
 
 func publish(t *testing.T, n int, flags []string) {

@@ -109,8 +109,8 @@ func TestMain_second_signal_ends_at_once(t *testing.T) {
 	defer close(release)
 	dir := filepath.Join(t.TempDir(), "data")
 	settings := []string{
-		"--data-dir", dir, "--set", "stop_timeout=1h", "--set", "webhooks.crm.url=" + server.URL + "/x",
-		"--set", "webhooks.crm.allow_private=true", "--set", "webhooks.crm.timeout=1h",
+		"--data-dir", dir, "--set", "stop_timeout=1h", "--set", "targets.crm.type=webhook", "--set", "targets.crm.url=" + server.URL + "/x",
+		"--set", "targets.crm.allow_private=true", "--set", "targets.crm.timeout=1h",
 	}
 	publish := exec.CommandContext(t.Context(), os.Args[0], append([]string{"publish", "job", "crm", "x"}, settings...)...)
 	publish.Env = append(os.Environ(), runMain+"=1")

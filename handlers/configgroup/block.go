@@ -61,13 +61,15 @@ func jsonName(t reflect.Type) string {
 func blockText(v any) string {
 	text, err := json.Marshal(v)
 	if err != nil {
-		return mask
+		return `"` + mask + `"`
 	}
 	return string(text)
 }
 
-func hostOf(v any) string {
-	u := v.(*url.URL)
+func hostOf(u *url.URL) string {
+	if u == nil {
+		return ""
+	}
 	text := u.Scheme + "://" + u.Host
 	if u.Path != "" && u.Path != "/" || u.RawQuery != "" {
 		text += "/" + mask

@@ -33,7 +33,7 @@ func ExampleLoad_faults() {
 	fmt.Println(err)
 	// Output:
 	// MILLBRIDGE_BILLING_BASE_URL: is missing
-	// MILLBRIDGE_BILLING_TIMEOUT: "ten seconds" is not a time span such as 500ms, 30s or 10m
+	// MILLBRIDGE_BILLING_TIMEOUT: "ten seconds" is not a time span such as 500ms, 30s, 10m or 7d
 	// MILLBRIDGE_BILLING_BASEURL: is not known; did you mean MILLBRIDGE_BILLING_BASE_URL?
 }
 

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/millbridge/millbridge/internal/span"
 	"github.com/millbridge/millbridge/internal/spelling"
 	"github.com/millbridge/millbridge/schema"
 )
@@ -176,9 +177,9 @@ func parse(v reflect.Value, text string) error {
 		v.Set(reflect.ValueOf(u))
 		return err
 	case v.Type() == durationType:
-		d, err := time.ParseDuration(text)
+		d, err := span.Parse(text)
 		if err != nil {
-			return fmt.Errorf("%s is not a time span such as 500ms, 30s or 10m", quoted)
+			return err
 		}
 		v.SetInt(int64(d))
 		return nil

@@ -1,11 +1,15 @@
 package configgroup
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
 	"reflect"
 	"strings"
+	"time"
 
+	"github.com/millbridge/millbridge/internal/span"
 	"github.com/millbridge/millbridge/schema"
 )
 
@@ -74,12 +78,13 @@ func (s Setting) Set(values []string) error {
 	return parse(s.value, values[0])
 }
 
-// Texts returns the values as they may be shown, none if there is no value. Secrets are masked; of a URL only the host
-// is shown, because path and query often hold a token.
-func (s Setting) Texts() []string {
+// Value returns the value as it may be shown and encoded: secrets masked, of a URL only scheme and host, because path and
+// query often hold a token.
+func (s Setting) Value() any {
+	v := s.value.Interface()
 	switch {
-	case s.IsEmpty():
-		return nil
+	case s.value.Type() == durationType:
+		return span.Format(v.(time.Duration))
 	case s.IsList():
 		list := make([]string, s.value.Len())
 		for i := range list {
@@ -87,11 +92,13 @@ func (s Setting) Texts() []string {
 		}
 		return list
 	case s.value.Type() == urlType:
-		return []string{hostOf(s.value.Interface())}
+		return hostOf(v.(*url.URL))
 	case s.IsBlock():
-		return []string{blockText(s.value.Interface())}
+		return json.RawMessage(blockText(v))
+	case isText(s.value.Type()):
+		return fmt.Sprint(v)
 	}
-	return []string{fmt.Sprint(s.value.Interface())}
+	return v
 }
 
 // Reveal returns the texts of all secrets in the setting, for those who have to keep them out of what others print.

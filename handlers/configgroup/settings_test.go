@@ -60,7 +60,7 @@ func TestSettings_are_those_of_the_variables(t *testing.T) {
 		if err := s.Set(values[s.Key]); err != nil {
 			t.Errorf("%s: %v", s.Key, err)
 		}
-		shown = append(shown, s.Texts()...)
+		shown = append(shown, fmt.Sprintf("%s", s.Value()))
 		secrets = append(secrets, s.Reveal()...)
 	}
 	if len(list) != len(values) || !reflect.DeepEqual(got, want) {

@@ -183,7 +183,7 @@ func TestC09_poison_show_has_the_stack(t *testing.T) {
 func TestC15_stream_is_missing(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		r := newReceiver(t)
-		p := start(t, append([]string{"run", "--config", webhooksFile(t, r)}, w.flags...)...)
+		p := start(t, append([]string{"run", "--config", targetsFile(t, r)}, w.flags...)...)
 		awaitText(t, p, "bridge runs")
 		w.must(t, "publish", "event", "order.placed", "before")
 		testkit.Eventually(t, testTimeout, func() error { return r.has("before") })

@@ -27,7 +27,7 @@ Exit code 3 if something is wrong.`,
 					Using string `json:"using"`
 				}{true, c.String()})
 			}
-			_, err = fmt.Fprintf(a.env.Stdout, "ok: %s, %d webhooks\n", escape(c.String()), len(c.Webhooks))
+			_, err = fmt.Fprintf(a.env.Stdout, "ok: %s, %s\n", escape(c.String()), count(len(c.Targets), "target"))
 			return err
 		},
 	}

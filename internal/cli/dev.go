@@ -19,7 +19,7 @@ func (a *app) devCommand() *cobra.Command {
 		Short: "Run an embedded bridge to develop against and to try commands on",
 		Long: `Runs the embedded default, stays up, and says how to connect to it: for NATS clients, for SQLite and
 with the other commands. A built-in target "echo" prints the jobs it gets, and a subscription prints
-all events. Webhooks of the configuration are served too. The data stays in the data directory.`,
+all events. Targets of the configuration are served too. The data stays in the data directory.`,
 		Example: `  millbridge dev
   millbridge dev --data-dir /tmp/try`,
 		Args: noArgs,

@@ -103,7 +103,7 @@ func (a *app) addCommands(root *cobra.Command) {
 		}
 	}
 	add(groupStart, a.demoCommand(), a.devCommand(), a.runCommand(), a.newCommand())
-	add(groupUse, a.publishCommand(), a.statusCommand(), a.showCommand(), a.outboxCommand(), a.poisonCommand(), a.sagaCommand())
+	add(groupUse, a.publishCommand(), a.statusCommand(), a.showCommand(), a.outboxCommand(), a.poisonCommand(), a.sagaCommand(), a.targetCommand())
 	add(groupOperate, a.verifyCommand(), a.migrateCommand(), a.repairCommand(), a.importCommand(), a.configCommand(), a.versionCommand())
 }
 

@@ -16,8 +16,8 @@ func (a *app) runCommand() *cobra.Command {
 	var migrate, drain bool
 	cmd := &cobra.Command{
 		Use:   "run",
-		Short: "Forward messages and serve webhooks until stopped",
-		Long: `Forwards the outbox to the streams and serves the webhooks of the configuration, until it is stopped.
+		Short: "Forward messages and serve targets until stopped",
+		Long: `Forwards the outbox to the streams and serves the targets of the configuration, until it is stopped.
 Any number of identical processes may run at once; each takes over when another dies.
 
 The first signal stops gracefully: nothing new is taken, handlers that run get stop_timeout to finish.
@@ -49,7 +49,7 @@ JSON and ends.`,
 				if err != nil {
 					return runError(ctx, err)
 				}
-				o.log.InfoContext(ctx, "bridge runs", "on", o.config.String(), "webhooks", len(o.config.Webhooks), "forwards", o.config.Forward)
+				o.log.InfoContext(ctx, "bridge runs", "on", o.config.String(), "targets", len(o.config.Targets), "forwards", o.config.Forward)
 				if err := o.runBridge(ctx, bridge); err != nil {
 					return runError(ctx, err)
 				}

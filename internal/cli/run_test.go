@@ -129,19 +129,21 @@ func (r *receiver) set(broken bool) {
 	r.broken = broken
 }
 
-// webhooksFile writes a configuration with a target crm and a subscription audit at the receiver.
-func webhooksFile(t *testing.T, r *receiver) string {
+// targetsFile writes a configuration with a target crm and a subscription audit at the receiver.
+func targetsFile(t *testing.T, r *receiver) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "millbridge.yaml")
 	text := fmt.Sprintf(`
 nats: {replicas: 1}
-webhooks:
+targets:
   crm:
+    type: webhook
     url: %s
     secrets: [%s]
     retry: {max_attempts: 2, base: 50ms, factor: 1}
     allow_private: true
   audit:
+    type: webhook
     url: %s
     secrets: [%s]
     events: [order.>]
@@ -156,7 +158,7 @@ webhooks:
 func TestRun_serves_webhooks_and_recovers_by_replay(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		r := newReceiver(t)
-		p := start(t, append([]string{"run", "--config", webhooksFile(t, r)}, w.flags...)...)
+		p := start(t, append([]string{"run", "--config", targetsFile(t, r)}, w.flags...)...)
 		w.must(t, "publish", "job", "crm", "x", "one")
 		testkit.Eventually(t, testTimeout, func() error { return r.has("one") })
 		w.must(t, "publish", "event", "order.placed", "two")
@@ -195,14 +197,14 @@ func TestRun_drain_works_until_nothing_is_due(t *testing.T) {
 			w.must(t, "publish", "job", "crm", "x", fmt.Sprint(i))
 		}
 		w.must(t, "publish", "job", "crm", "later", "--due", "1h")
-		got := w.must(t, "run", "--drain", "--config", webhooksFile(t, r)).objects(t)[0]
+		got := w.must(t, "run", "--drain", "--config", targetsFile(t, r)).objects(t)[0]
 		if got["handled"] != 20.0 || got["forwarder"].(map[string]any)["sent"] != 20.0 {
 			t.Errorf("tally: %v", got)
 		}
 		if rows := w.must(t, "outbox", "list", "--status", "scheduled", "--json").objects(t); len(rows) != 1 {
 			t.Errorf("scheduled: %v", rows)
 		}
-		if got := w.must(t, "run", "--drain", "--config", webhooksFile(t, r)).objects(t)[0]; got["handled"] != 0.0 {
+		if got := w.must(t, "run", "--drain", "--config", targetsFile(t, r)).objects(t)[0]; got["handled"] != 0.0 {
 			t.Errorf("a second time: %v", got)
 		}
 	})
@@ -226,7 +228,7 @@ func TestRun_waits_for_NATS_and_says_so(t *testing.T) {
 	pool, server := testkit.Postgres(t), testkit.NATS(t)
 	server.Stop()
 	r := newReceiver(t)
-	flags := []string{"--config", webhooksFile(t, r), "--database-url", testkit.PostgresURL(pool), "--nats-url", server.URL()}
+	flags := []string{"--config", targetsFile(t, r), "--database-url", testkit.PostgresURL(pool), "--nats-url", server.URL()}
 	p := start(t, append([]string{"run"}, flags...)...)
 	if pub := call(t, "", nil, append([]string{"publish", "job", "crm", "x", "one"}, flags...)...); pub.code != 0 {
 		t.Fatal(pub)
@@ -392,7 +394,7 @@ func TestRun_succeeds_the_command_it_has_found(t *testing.T) {
 	}
 	defer command.Close()
 	r := newReceiver(t)
-	p := start(t, "run", "--data-dir", dir, "--config", webhooksFile(t, r))
+	p := start(t, "run", "--data-dir", dir, "--config", targetsFile(t, r))
 	awaitText(t, p, "bridge runs")
 	if err := command.Close(); err != nil {
 		t.Fatal(err)

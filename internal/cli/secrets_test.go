@@ -42,7 +42,7 @@ func TestC37_secrets_are_never_printed(t *testing.T) {
 			t.Parallel()
 			file := filepath.Join(t.TempDir(), "millbridge.yaml")
 			text := "database: {url: \"" + c.database + "\"}\nnats: {url: \"" + c.nats + "\"}\nlog: {level: debug}\n" +
-				"webhooks: {crm: {url: \"https://hooks.example.com/" + marker + "/x?token=" + marker + "\", secrets: [whsec_SECRET123SECRET123SECRET123SECRE]}}\n"
+				"targets: {crm: {type: webhook, url: \"https://hooks.example.com/" + marker + "/x?token=" + marker + "\", secrets: [whsec_SECRET123SECRET123SECRET123SECRE]}}\n"
 			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}

@@ -3,21 +3,20 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
 	natsjs "github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millbridge/millbridge/handlers"
-	"github.com/millbridge/millbridge/handlers/webhook"
 	"github.com/millbridge/millbridge/internal/killpoint"
+	"github.com/millbridge/millbridge/internal/targets"
 	"github.com/millbridge/millbridge/publishers/jetstream"
 	"github.com/millbridge/millbridge/router"
 	"github.com/millbridge/millbridge/schema"
 )
 
-// openBridge opens the bridge that the configuration describes, with its webhooks.
+// openBridge opens the bridge that the configuration describes, with its targets. What these hold is closed with o.
 func (o *opened) openBridge(ctx context.Context) (*router.Bridge, error) {
 	c := o.config
 	bridge, err := router.Open(ctx, router.Config{
@@ -29,24 +28,28 @@ func (o *opened) openBridge(ctx context.Context) (*router.Bridge, error) {
 	if err != nil {
 		return nil, err
 	}
-	return bridge, o.addWebhooks(bridge)
+	return bridge, o.addTargets(bridge)
 }
 
-// addWebhooks adds the configured webhooks.
-func (o *opened) addWebhooks(bridge *router.Bridge) error {
+// addTargets adds the configured targets and subscriptions.
+func (o *opened) addTargets(bridge *router.Bridge) error {
 	var errs []error
-	for _, name := range o.config.WebhookNames() {
-		w := o.config.Webhooks[name]
-		endpoint := w.Endpoint()
-		endpoint.Logger = o.log
-		post, err := webhook.New(endpoint)
-		switch {
-		case err != nil:
-			errs = append(errs, fmt.Errorf("webhooks.%s: %w", name, err))
-		case len(w.Events) > 0:
-			errs = append(errs, bridge.Subscribe(handlers.Subscription{Name: name, Events: w.Events, Handler: post, Policy: w.Policy()}))
-		default:
-			errs = append(errs, bridge.Target(handlers.Target{Name: name, Handler: post, Policy: w.Policy()}))
+	for _, name := range o.config.TargetNames() {
+		t := o.config.Targets[name]
+		h, err := t.Open(name, o.log)
+		if err != nil {
+			errs = append(errs, schema.WithKind(schema.Permanent, err))
+			continue
+		}
+		o.closers = append(o.closers, func() {
+			if err := targets.Close(h); err != nil {
+				o.log.Warn("close target", "target", name, "error", err)
+			}
+		})
+		if len(t.Events) > 0 {
+			errs = append(errs, bridge.Subscribe(handlers.Subscription{Name: name, Events: t.Events, Handler: h, Policy: t.Policy()}))
+		} else {
+			errs = append(errs, bridge.Target(handlers.Target{Name: name, Handler: h, Policy: t.Policy()}))
 		}
 	}
 	return errors.Join(errs...)

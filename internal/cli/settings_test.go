@@ -89,7 +89,7 @@ func TestC27_commands_behind_a_transaction_pooler(t *testing.T) {
 	w := postgresWorld(t)
 	r := newReceiver(t)
 	w.flags[1] = testkit.PgBouncer(t, w.pool, "transaction", 2, "cache_describe")
-	w.flags = append(w.flags, "--config", webhooksFile(t, r), "--set", "nats.replicas=1")
+	w.flags = append(w.flags, "--config", targetsFile(t, r), "--set", "nats.replicas=1")
 	w.must(t, "migrate", "up")
 	for range 20 {
 		w.must(t, "publish", "job", "crm", "x")

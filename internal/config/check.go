@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/millbridge/millbridge/handlers"
 	"github.com/millbridge/millbridge/schema"
 )
 
@@ -50,8 +49,8 @@ func (c *Config) check() []error {
 	if !slices.Contains([]string{"text", "json"}, c.Log.Format) {
 		bad("log.format", "%s is neither text nor json", quote(c.Log.Format))
 	}
-	for _, name := range c.WebhookNames() {
-		c.Webhooks[name].check(name, bad)
+	for _, name := range c.TargetNames() {
+		c.Targets[name].check(name, bad)
 	}
 	return l.faults
 }
@@ -95,61 +94,6 @@ func (c *Config) checkNATS(bad func(key, format string, args ...any)) {
 	}
 	if !slices.Contains([]int{0, 1, 3, 5}, n.Replicas) {
 		bad("nats.replicas", "must be 1, 3 or 5")
-	}
-}
-
-func (w *Webhook) check(name string, fault func(key, format string, args ...any)) {
-	bad := func(key, format string, args ...any) { fault("webhooks."+name+"."+key, format, args...) }
-	if err := schema.CheckTarget(name); err != nil {
-		fault("webhooks", "%s is not a name: it must be a-z, 0-9, '-' and '_', starting with a letter or digit", quote(name))
-	}
-	switch {
-	case w.URL != "":
-		w.checkEndpoint(bad)
-	case w.URLFile == "": // else it is read later
-		bad("url", "is missing")
-	}
-	if len(w.Events) > 0 {
-		sub := handlers.Subscription{Name: "x", Events: w.Events, Handler: handlers.HandlerFunc(nil)}
-		if err := sub.Validate(); err != nil {
-			bad("events", "%s", strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\n", "; "), `subscription "x": `))
-		}
-	}
-	if err := schema.RetryPolicy(w.Retry).Validate(); err != nil {
-		for line := range strings.SplitSeq(err.Error(), "\n") {
-			field, rest, _ := strings.Cut(line, " ")
-			bad("retry."+field, "%s", rest)
-		}
-	}
-	if w.Timeout <= 0 {
-		bad("timeout", "must be more than 0")
-	}
-	if !(w.Rate >= 0 && w.Rate <= 1e6) {
-		bad("rate", "must be between 0 (no limit) and 1000000")
-	}
-	if w.Breaker.Failures < 0 || w.Breaker.Failures > 1e6 {
-		bad("breaker.failures", "must be between 0 (never) and 1000000")
-	}
-	if w.Breaker.Cooldown <= 0 {
-		bad("breaker.cooldown", "must be more than 0")
-	}
-	if w.Concurrency < 1 || w.Concurrency > 1000 {
-		bad("concurrency", "must be between 1 and 1000")
-	}
-}
-
-// checkEndpoint passes on what the target itself finds wrong with its address and secrets.
-func (w *Webhook) checkEndpoint(bad func(key, format string, args ...any)) {
-	err := w.Endpoint().Validate()
-	if err == nil {
-		return
-	}
-	for line := range strings.SplitSeq(err.Error(), "\n") {
-		if rest, ok := strings.CutPrefix(line, "url"); ok {
-			bad("url", "%s", strings.TrimLeft(rest, ": "))
-		} else {
-			bad("secrets", "%s", line)
-		}
 	}
 }
 

@@ -1,12 +1,8 @@
 package config
 
 import (
-	"maps"
-	"slices"
 	"time"
 
-	"github.com/millbridge/millbridge/handlers"
-	"github.com/millbridge/millbridge/handlers/webhook"
 	"github.com/millbridge/millbridge/schema"
 )
 
@@ -24,7 +20,7 @@ type Config struct {
 	StopTimeout Duration // how long a stop waits for running handlers
 	Metrics     Metrics
 	Log         Log
-	Webhooks    map[string]*Webhook // by name
+	Targets     map[string]*Target // by name
 
 	origin map[string]string // key -> where its value came from
 }
@@ -63,28 +59,6 @@ type Log struct {
 	Format string // text or json
 }
 
-// Webhook is a target, or a subscription to events, that is served by HTTP requests to one URL.
-type Webhook struct {
-	URL          URL
-	URLFile      string
-	Secrets      []Secret // sign with each; the first is the newest
-	SecretsFile  string   // one secret a line
-	Events       []string // subscribe to these instead of being a target of jobs
-	Retry        Retry
-	Timeout      Duration // of one attempt, from dialling to the last byte
-	Concurrency  int
-	Rate         float64 // requests a second at most, over all processes; 0 is no limit
-	Ordered      bool    // keep the order of messages that share an ordering key
-	Breaker      Breaker // when to stop calling an endpoint that is down
-	AllowPrivate bool    // permit loopback and private addresses
-}
-
-// Breaker says when requests to an endpoint that is down stop, in all processes.
-type Breaker struct {
-	Failures int      // in a row; 0 means never
-	Cooldown Duration // before one request is tried
-}
-
 // Default returns the configuration that nothing was said to.
 func Default() Config {
 	return Config{
@@ -95,28 +69,6 @@ func Default() Config {
 		StopTimeout: Duration(30 * time.Second),
 		Log:         Log{Level: "info", Format: "text"},
 		origin:      map[string]string{},
-	}
-}
-
-func defaultWebhook() *Webhook {
-	return &Webhook{Retry: Retry(schema.DefaultRetry), Timeout: Duration(30 * time.Second), Concurrency: 10, Breaker: Breaker{Cooldown: Duration(handlers.DefaultCooldown)}}
-}
-
-// Endpoint is the webhook as its handler takes it.
-func (w *Webhook) Endpoint() webhook.Config {
-	c := webhook.Config{URL: w.URL.Reveal(), Timeout: time.Duration(w.Timeout)}
-	c.AllowPrivate = w.AllowPrivate
-	for _, s := range w.Secrets {
-		c.Secrets = append(c.Secrets, s.Reveal())
-	}
-	return c
-}
-
-// Policy is the webhook's policy as the router takes it.
-func (w *Webhook) Policy() handlers.Policy {
-	return handlers.Policy{
-		Retry: schema.RetryPolicy(w.Retry), Timeout: time.Duration(w.Timeout), Concurrency: w.Concurrency, Rate: w.Rate, Ordered: w.Ordered,
-		Breaker: handlers.Breaker{Failures: w.Breaker.Failures, Cooldown: time.Duration(w.Breaker.Cooldown)},
 	}
 }
 
@@ -133,9 +85,6 @@ func (c *Config) Replicas() int {
 	}
 	return 3
 }
-
-// WebhookNames returns the names of all webhooks, sorted.
-func (c *Config) WebhookNames() []string { return slices.Sorted(maps.Keys(c.Webhooks)) }
 
 // Origin says where the value of a key came from: "default", a line of the file, a variable or a flag.
 func (c *Config) Origin(key string) string {

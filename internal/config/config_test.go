@@ -30,8 +30,9 @@ events_ttl: 3d
 stop_timeout: 45s
 metrics: {listen: 127.0.0.1:9464}
 log: {level: debug, format: json}
-webhooks:
+targets:
   crm:
+    type: webhook
     url: https://crm.example.com/hooks/SECRET123
     secrets: [whsec_SECRET123SECRET123SECRET123SECRE]
     retry: {max_attempts: 5, base: 250ms, factor: 3, max: 1m, jitter: 0.1}
@@ -42,6 +43,7 @@ webhooks:
     breaker: {failures: 7, cooldown: 15s}
     allow_private: true
   audit:
+    type: webhook
     url: https://audit.example.com/
     events: [order.placed, invoice.>]
 `
@@ -55,16 +57,28 @@ func parse(t *testing.T, text string) *config.Config {
 	return c
 }
 
+func value(t *testing.T, c *config.Config, key string) any {
+	t.Helper()
+	for _, v := range c.Values() {
+		if v.Key == key {
+			return v.Value
+		}
+	}
+	t.Fatalf("there is no %s", key)
+	return nil
+}
+
 func TestParse_reads_every_key(t *testing.T) {
 	t.Parallel()
 	c := parse(t, full)
-	crm := c.Webhooks["crm"]
+	crm := c.Targets["crm"]
 	got := fmt.Sprintln(c.DataDir, c.Prefix, c.Database.URL.Reveal(), c.Database.MaxConnections, len(c.NATS.URLs), c.NATS.URLs[1].Reveal(),
 		c.NATS.User, c.NATS.Password.Reveal(), c.NATS.CAFile, c.NATS.CertFile, c.NATS.KeyFile, c.Replicas(), c.Forward, c.EventsTTL, c.StopTimeout, c.Metrics.Listen, c.Log,
-		crm.URL.Reveal(), crm.Secrets[0].Reveal(), crm.Retry, crm.Timeout, crm.Concurrency, crm.Rate, crm.Ordered, crm.Breaker, crm.AllowPrivate,
-		c.Webhooks["audit"].Events, c.WebhookNames())
+		crm.Type, crm.Retry, crm.Timeout, crm.Concurrency, crm.Rate, crm.Ordered, crm.Breaker, value(t, c, "targets.crm.allow_private"),
+		c.Redactor().Redact("whsec_SECRET123SECRET123SECRET123SECRE https://crm.example.com/hooks/SECRET123"),
+		c.Targets["audit"].Events, c.TargetNames())
 	want := "/var/lib/millbridge shop postgres://app:SECRET123@db:5432/shop?sslmode=require 20 2 nats://n2:4222 bridge SECRET123 /ca.pem /c.pem /k.pem " +
-		"3 false 3d 45s 127.0.0.1:9464 {debug json} https://crm.example.com/hooks/SECRET123 whsec_SECRET123SECRET123SECRET123SECRE {5 250ms 3 1m0s 0.1} 5s 2 12.5 true {7 15s} true " +
+		"3 false 3d 45s 127.0.0.1:9464 {debug json} webhook {5 250ms 3 1m0s 0.1} 5s 2 12.5 true {7 15s} true *** *** " +
 		"[order.placed invoice.>] [audit crm]"
 	if strings.Join(strings.Fields(got), " ") != want {
 		t.Errorf("got  %s\nwant %s", got, want)
@@ -72,8 +86,8 @@ func TestParse_reads_every_key(t *testing.T) {
 	if c.Embedded() {
 		t.Error("a configuration with both addresses is embedded")
 	}
-	if o := c.Origin("webhooks.crm.timeout"); o != "millbridge.yaml:23" {
-		t.Errorf("origin of webhooks.crm.timeout = %s", o)
+	if o := c.Origin("targets.crm.timeout"); o != "millbridge.yaml:24" {
+		t.Errorf("origin of targets.crm.timeout = %s", o)
 	}
 }
 
@@ -102,7 +116,7 @@ forward: perhaps
 prefix: [a, b]
 prefix: c
 log: text
-webhooks:
+targets:
   crm: {retry: {bse: 1s}, timeout: 1 year}
 `))
 	want := []string{
@@ -114,8 +128,8 @@ webhooks:
 		`m.yaml:11: prefix: wants one value, not a list`,
 		`m.yaml:12: prefix: is set twice`,
 		`m.yaml:13: log: wants keys and values below it`,
-		`m.yaml:15: unknown key "webhooks.crm.retry.bse": did you mean webhooks.<name>.retry.base?`,
-		`m.yaml:15: webhooks.crm.timeout: "1 year" is not a time span such as 500ms, 30s, 10m or 7d`,
+		`m.yaml:15: unknown key "targets.crm.retry.bse": did you mean targets.crm.retry.base?`,
+		`m.yaml:15: targets.crm.timeout: "1 year" is not a time span such as 500ms, 30s, 10m or 7d`,
 		`m.yaml:7: nats.token: is set together with nats.token_file; keep one of them`,
 	}
 	if got := strings.Split(fmt.Sprint(err), "\n"); !slices.Equal(got, want) {
@@ -126,31 +140,35 @@ webhooks:
 func TestParse_checks_values(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"prefix: a.b":                                                   "m.yaml:1: prefix: must be",
-		"nats: {url: 'nats://h'}":                                       "m.yaml:1: nats.url: is set without database.url",
-		"database: {url: 'postgres://h/d'}":                             "database.url: is set without nats.url",
-		"database: {url: 'mysql://h'}":                                  "database.url: is not an address",
-		"nats: {url: 'http://h'}":                                       "nats.url: is not an address",
-		"nats: {token: a, user: b}":                                     "nats.user: is set together with nats.token",
-		"nats: {tls: {cert_file: a}}":                                   "nats.tls.cert_file: and nats.tls.key_file go together",
-		"nats: {replicas: 2}":                                           "nats.replicas: must be 1, 3 or 5",
-		"events_ttl: 1ms":                                               "events_ttl: must be at least 1s",
-		"metrics: {listen: 9464}":                                       `metrics.listen: "9464" is not an address to listen on`,
-		"log: {level: loud}":                                            `log.level: "loud" is none of`,
-		"webhooks: {crm: {timeout: 1s}}":                                "default: webhooks.crm.url: is missing",
-		"webhooks: {Crm: {url: 'http://h'}}":                            `"Crm" is not a name`,
-		"webhooks: {crm: {url: ftp://h}}":                               "webhooks.crm.url: is not an http or https address",
-		"webhooks: {crm: {url: http://127.0.0.1/}}":                     "webhooks.crm.url: address 127.0.0.1 is not allowed",
-		"webhooks: {crm: {url: http://h, secrets: [x]}}":                "webhooks.crm.secrets: secret 1: ",
-		"webhooks: {crm: {retry: {factor: 0.5}}}":                       "webhooks.crm.retry.factor: is 0.5, must be at least 1",
-		"webhooks: {crm: {breaker: {failures: -1}}}":                    "webhooks.crm.breaker.failures: must be between",
-		"webhooks: {crm: {breaker: {cooldown: 0s}}}":                    "webhooks.crm.breaker.cooldown: must be more than 0",
-		"webhooks: {crm: {rate: -1}}":                                   "webhooks.crm.rate: must be between",
-		"webhooks: {crm: {concurrency: 0}}":                             "webhooks.crm.concurrency: must be between",
-		"webhooks: {crm: {url: 'http://h', events: ['a b', a.>, a.b]}}": `webhooks.crm.events: event "a b": want an event name`,
-		"a: b\n---\nc: d":                                               "has more than one document",
-		"webhooks: {crm: {retry: {base: 1s, base: 2s}}":                 "did not find expected",
-		"x: &a [1, 2]\nprefix: *a":                                      "m.yaml:2: prefix: wants one value",
+		"prefix: a.b":                                                                 "m.yaml:1: prefix: must be",
+		"nats: {url: 'nats://h'}":                                                     "m.yaml:1: nats.url: is set without database.url",
+		"database: {url: 'postgres://h/d'}":                                           "database.url: is set without nats.url",
+		"database: {url: 'mysql://h'}":                                                "database.url: is not an address",
+		"nats: {url: 'http://h'}":                                                     "nats.url: is not an address",
+		"nats: {token: a, user: b}":                                                   "nats.user: is set together with nats.token",
+		"nats: {tls: {cert_file: a}}":                                                 "nats.tls.cert_file: and nats.tls.key_file go together",
+		"nats: {replicas: 2}":                                                         "nats.replicas: must be 1, 3 or 5",
+		"events_ttl: 1ms":                                                             "events_ttl: must be at least 1s",
+		"metrics: {listen: 9464}":                                                     `metrics.listen: "9464" is not an address to listen on`,
+		"log: {level: loud}":                                                          `log.level: "loud" is none of`,
+		"targets: {crm: {type: webhook, timeout: 1s}}":                                "default: targets.crm.url: is missing",
+		"targets: {Crm: {type: webhook, url: 'http://h'}}":                            `"Crm" is not a name`,
+		"targets: {crm: {type: webhook, url: ftp://h}}":                               "targets.crm.url: is not an http or https address",
+		"targets: {crm: {type: webhook, url: http://127.0.0.1/}}":                     "targets.crm.url: address 127.0.0.1 is not allowed",
+		"targets: {crm: {type: webhook, url: http://h, secrets: [x]}}":                "targets.crm.secrets: secret 1: ",
+		"targets: {crm: {type: webhook, retry: {factor: 0.5}}}":                       "targets.crm.retry.factor: is 0.5, must be at least 1",
+		"targets: {crm: {type: webhook, breaker: {failures: -1}}}":                    "targets.crm.breaker.failures: must be between",
+		"targets: {crm: {type: webhook, breaker: {cooldown: 0s}}}":                    "targets.crm.breaker.cooldown: must be more than 0",
+		"targets: {crm: {type: webhook, rate: -1}}":                                   "targets.crm.rate: must be between",
+		"targets: {crm: {type: webhook, concurrency: 0}}":                             "targets.crm.concurrency: must be between",
+		"targets: {crm: {type: webhook, url: 'http://h', events: ['a b', a.>, a.b]}}": `targets.crm.events: event "a b": want an event name`,
+		"targets: {crm: {timeout: 1s}}":                                               "targets.crm.type: is missing; it must be one of ",
+		"targets: {crm: {type: webhok}}":                                              `targets.crm.type: is "webhok", must be one of `,
+		"targets: {crm: {url: x}}":                                                    `unknown key "targets.crm.url": targets.crm.type is not set`,
+		"targets: {crm: {type: webhook, url: 'http://h', tls: {cert_file: a}}}":       "targets.crm.tls.cert_file: goes together with",
+		"a: b\n---\nc: d":                                                             "has more than one document",
+		"targets: {crm: {type: webhook, retry: {base: 1s, base: 2s}}":                 "did not find expected",
+		"x: &a [1, 2]\nprefix: *a":                                                    "m.yaml:2: prefix: wants one value",
 	} {
 		if _, err := config.Parse("m.yaml", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %q", text, err, want)
@@ -203,19 +221,18 @@ func TestLoad_every_key_from_the_environment(t *testing.T) {
 	samples := map[string]string{
 		"prefix": "p", "database.url": "postgres://h/d", "database.max_connections": "3", "nats.url": "nats://a, nats://b",
 		"nats.replicas": "1", "forward": "false", "events_ttl": "1d", "stop_timeout": "1s", "metrics.listen": ":9464", "log.level": "warn", "log.format": "json",
-		"nats.token": "tok", "nats.tls.cert_file": "/c", "nats.tls.key_file": "/k", "webhooks.<name>.url": "http://h",
-		"webhooks.<name>.secrets": "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA,whsec_BBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBB", "webhooks.<name>.events": "e.f,g", "webhooks.<name>.retry.max_attempts": "2",
-		"webhooks.<name>.retry.base": "2s", "webhooks.<name>.retry.factor": "4", "webhooks.<name>.retry.max": "1h",
-		"webhooks.<name>.retry.jitter": "0.5", "webhooks.<name>.timeout": "9s", "webhooks.<name>.concurrency": "7", "webhooks.<name>.rate": "2.5",
-		"webhooks.<name>.ordered": "true", "webhooks.<name>.breaker.failures": "4", "webhooks.<name>.breaker.cooldown": "3s", "webhooks.<name>.allow_private": "true",
+		"nats.token": "tok", "nats.tls.cert_file": "/c", "nats.tls.key_file": "/k", "targets.<name>.type": "webhook", "targets.<name>.url": "http://h",
+		"targets.<name>.secrets": "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA,whsec_BBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBB", "targets.<name>.events": "e.f,g", "targets.<name>.retry.max_attempts": "2",
+		"targets.<name>.retry.base": "2s", "targets.<name>.retry.factor": "4", "targets.<name>.retry.max": "1h",
+		"targets.<name>.retry.jitter": "0.5", "targets.<name>.timeout": "9s", "targets.<name>.concurrency": "7", "targets.<name>.rate": "2.5",
+		"targets.<name>.ordered": "true", "targets.<name>.breaker.failures": "4", "targets.<name>.breaker.cooldown": "3s", "targets.<name>.allow_private": "true",
 	}
 	excluded := []string{ // they contradict another key of the list, or read a file
 		"database.url_file", "nats.creds_file", "nats.nkey_file", "nats.token_file", "nats.user", "nats.password", "nats.password_file",
-		"webhooks.<name>.url_file", "webhooks.<name>.secrets_file",
 	}
-	vars := map[string]string{"MILLBRIDGE_WEBHOOKS": "my-crm"}
+	vars := map[string]string{"MILLBRIDGE_TARGETS": "my-crm"}
 	var keys []string
-	for _, pattern := range config.Keys() {
+	for _, pattern := range append(config.Keys(), "targets.<name>.url", "targets.<name>.secrets", "targets.<name>.allow_private") {
 		if slices.Contains(excluded, pattern) {
 			continue
 		}
@@ -234,8 +251,9 @@ func TestLoad_every_key_from_the_environment(t *testing.T) {
 			t.Errorf("%s comes from %s, want %s", v.Key, v.Origin, want)
 		}
 	}
-	if w := c.Webhooks["my-crm"]; len(w.Secrets) != 2 || w.Secrets[1].Reveal() != "whsec_BBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBB" || w.Retry.Factor != 4 || len(c.NATS.URLs) != 2 {
-		t.Errorf("webhook = %+v", w)
+	hidden := c.Redactor().Redact("whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA whsec_BBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBB")
+	if w := c.Targets["my-crm"]; hidden != "*** ***" || w.Retry.Factor != 4 || len(c.NATS.URLs) != 2 {
+		t.Errorf("target = %+v, secrets %q", w, hidden)
 	}
 }
 
@@ -243,13 +261,13 @@ func TestLoad_secrets_from_files(t *testing.T) {
 	t.Parallel()
 	secret := write(t, "url", "postgres://u:filesecret@h/d\n")
 	keys := write(t, "keys", "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\n\nwhsec_BBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBB\n")
-	file := write(t, "m.yaml", "database: {url_file: "+secret+"}\nnats: {url: nats://h}\nwebhooks: {crm: {url: 'http://h', secrets_file: "+keys+"}}")
+	file := write(t, "m.yaml", "database: {url_file: "+secret+"}\nnats: {url: nats://h}\ntargets: {crm: {type: webhook, url: 'http://h', secrets_file: "+keys+"}}")
 	c, err := config.Load(config.Source{File: file})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Database.URL.Reveal() != "postgres://u:filesecret@h/d" || len(c.Webhooks["crm"].Secrets) != 2 {
-		t.Errorf("url %q, secrets %d", c.Database.URL.Reveal(), len(c.Webhooks["crm"].Secrets))
+	if secrets := fmt.Sprint(value(t, c, "targets.crm.secrets")); c.Database.URL.Reveal() != "postgres://u:filesecret@h/d" || secrets != "[*** ***]" {
+		t.Errorf("url %q, secrets %s", c.Database.URL.Reveal(), secrets)
 	}
 	c, err = config.Load(config.Source{File: file, Getenv: env("MILLBRIDGE_DATABASE_URL", "postgres://other/d")})
 	if err != nil || c.Database.URL.Reveal() != "postgres://other/d" || c.Database.URLFile != "" {
@@ -283,7 +301,7 @@ func TestPrint_masks_secrets_and_can_be_read_again(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := out.String() + string(encoded) + c.String() + fmt.Sprintf("%v %+v %#v %s %q %x", c.Database, c.NATS, *c.Webhooks["crm"], c.NATS.Password, c.NATS.Password, c.NATS.Password)
+	all := out.String() + string(encoded) + c.String() + fmt.Sprintf("%v %+v %#v %s %q %x", c.Database, c.NATS, *c.Targets["crm"], c.NATS.Password, c.NATS.Password, c.NATS.Password)
 	if strings.Contains(all, "SECRET123") || strings.Contains(all, fmt.Sprintf("%x", "SECRET123")) {
 		t.Errorf("printed a secret:\n%s", all)
 	}
@@ -293,8 +311,8 @@ func TestPrint_masks_secrets_and_can_be_read_again(t *testing.T) {
 		}
 	}
 	// A mask is not a secret that could sign.
-	again := parse(t, strings.ReplaceAll(out.String(), "['***']", "[whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA]"))
-	if again.Webhooks["crm"].Retry != c.Webhooks["crm"].Retry || again.StopTimeout != c.StopTimeout || !slices.Equal(again.Webhooks["audit"].Events, c.Webhooks["audit"].Events) {
+	again := parse(t, strings.NewReplacer("['***']", "[whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA]", "    url: '***'", "    url: https://crm.example.com/").Replace(out.String()))
+	if again.Targets["crm"].Retry != c.Targets["crm"].Retry || again.StopTimeout != c.StopTimeout || !slices.Equal(again.Targets["audit"].Events, c.Targets["audit"].Events) {
 		t.Errorf("read again: %+v", again)
 	}
 }

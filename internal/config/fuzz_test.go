@@ -10,7 +10,7 @@ import (
 
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(full))
-	for _, s := range []string{"", "a: &a {b: *a}", "webhooks: {crm: }", "- 1", "nats: {url: [[a]]}", "? {a: b}\n: c", "x: !!binary aGk=", "<<: {prefix: a}", "webhooks: {\"\": {url: x}}"} {
+	for _, s := range []string{"", "a: &a {b: *a}", "targets: {crm: {type: webhook, url: http://h, tls: {ca_file: x}}}", "- 1", "nats: {url: [[a]]}", "? {a: b}\n: c", "x: !!binary aGk=", "<<: {prefix: a}", "targets: {\"\": {url: x}}"} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -2,7 +2,6 @@ package config
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/millbridge/millbridge/internal/spelling"
 )
@@ -40,34 +39,8 @@ func (c *Config) settings() []setting {
 		{"log.level", &c.Log.Level},
 		{"log.format", &c.Log.Format},
 	}
-	for _, name := range c.WebhookNames() {
-		list = append(list, c.Webhooks[name].settings("webhooks."+name+".")...)
-	}
-	return list
-}
-
-func (w *Webhook) settings(prefix string) []setting {
-	list := []setting{
-		{"url", &w.URL},
-		{"url_file", &w.URLFile},
-		{"secrets", &w.Secrets},
-		{"secrets_file", &w.SecretsFile},
-		{"events", &w.Events},
-		{"retry.max_attempts", &w.Retry.MaxAttempts},
-		{"retry.base", (*Duration)(&w.Retry.Base)},
-		{"retry.factor", &w.Retry.Factor},
-		{"retry.max", (*Duration)(&w.Retry.Max)},
-		{"retry.jitter", &w.Retry.Jitter},
-		{"timeout", &w.Timeout},
-		{"concurrency", &w.Concurrency},
-		{"rate", &w.Rate},
-		{"ordered", &w.Ordered},
-		{"breaker.failures", &w.Breaker.Failures},
-		{"breaker.cooldown", &w.Breaker.Cooldown},
-		{"allow_private", &w.AllowPrivate},
-	}
-	for i := range list {
-		list[i].key = prefix + list[i].key
+	for _, name := range c.TargetNames() {
+		list = append(list, c.Targets[name].settings(targetsPrefix+name+".")...)
 	}
 	return list
 }
@@ -77,10 +50,10 @@ func Variable(key string) string {
 	return "MILLBRIDGE_" + spelling.Capitals(key)
 }
 
-// Keys returns all keys that can be set, with "<name>" for the name of a webhook.
+// Keys returns all keys that can be set, but for those of the types of targets; "<name>" stands for the name of a target.
 func Keys() []string {
 	c := Default()
-	c.Webhooks = map[string]*Webhook{"<name>": defaultWebhook()}
+	c.Targets = map[string]*Target{"<name>": defaultTarget()}
 	var keys []string
 	for _, s := range c.settings() {
 		keys = append(keys, s.key)
@@ -104,7 +77,18 @@ func (l *layer) fault(origin, key, format string, args ...any) {
 
 // apply sets key from the given texts: one for a scalar, any number for a list.
 func (l *layer) apply(origin, key string, values []string) {
-	l.declareWebhook(key)
+	name, rest, ofTarget := splitTarget(key)
+	if ofTarget && rest == "type" {
+		if len(values) != 1 {
+			l.fault(origin, key, "wants one value, not a list")
+			return
+		}
+		l.setType(origin, name, values[0])
+		return
+	}
+	if ofTarget && rest != "" {
+		l.declareTarget(name)
+	}
 	for _, s := range l.config.settings() {
 		if s.key != key {
 			continue
@@ -117,19 +101,7 @@ func (l *layer) apply(origin, key string, values []string) {
 		l.config.origin[key] = origin
 		return
 	}
-	l.fault(origin, "unknown key "+quote(key), "%s", suggest(key))
-}
-
-// declareWebhook makes room for the webhook that key belongs to.
-func (l *layer) declareWebhook(key string) {
-	rest, ok := strings.CutPrefix(key, "webhooks.")
-	name, _, found := strings.Cut(rest, ".")
-	if ok && found && name != "" && l.config.Webhooks[name] == nil {
-		if l.config.Webhooks == nil {
-			l.config.Webhooks = map[string]*Webhook{}
-		}
-		l.config.Webhooks[name] = defaultWebhook()
-	}
+	l.fault(origin, "unknown key "+quote(key), "%s", l.config.suggest(key))
 }
 
 // finish lets values set here replace _file twins of earlier sources, and the other way round.
@@ -163,14 +135,19 @@ func (l *layer) finish() []error {
 }
 
 // suggest names the key that was probably meant.
-func suggest(key string) string {
+func (c *Config) suggest(key string) string {
+	hint := "`millbridge config print` shows all keys"
+	if name, _, ok := splitTarget(key); ok && c.Targets[name] != nil && c.Targets[name].own == nil {
+		hint = targetsPrefix + name + ".type is not set, which brings keys"
+	}
 	best, distance := "", min(4, len(key)/2+1)
-	for _, known := range Keys() {
+	for _, s := range append(c.settings(), setting{key: "targets"}) {
+		known := s.key
 		for i := range len(known) + 1 { // the key and the sections it is in
 			if i < len(known) && known[i] != '.' {
 				continue
 			}
-			if d := spelling.Distance(pattern(key), known[:i]); d < distance {
+			if d := spelling.Distance(key, known[:i]); d < distance {
 				best, distance = known[:i], d
 			}
 		}
@@ -178,5 +155,5 @@ func suggest(key string) string {
 	if best != "" {
 		return "did you mean " + best + "?"
 	}
-	return "`millbridge config print` shows all keys"
+	return hint
 }

@@ -69,13 +69,19 @@ func Parse(name string, data []byte) (*Config, error) {
 
 func (c *Config) applyEnvironment(getenv func(string) string) []error {
 	l := newLayer(c)
-	for name := range strings.SplitSeq(getenv("MILLBRIDGE_WEBHOOKS"), ",") {
+	for name := range strings.SplitSeq(getenv("MILLBRIDGE_TARGETS"), ",") {
 		if name = strings.TrimSpace(name); name != "" {
-			l.declareWebhook("webhooks." + name + ".")
+			l.declareTarget(name)
+		}
+	}
+	for _, name := range c.TargetNames() { // the type first: it brings keys
+		key := targetsPrefix + name + ".type"
+		if value := getenv(Variable(key)); value != "" {
+			l.apply("environment "+Variable(key), key, []string{value})
 		}
 	}
 	for _, s := range c.settings() {
-		if value := getenv(Variable(s.key)); value != "" {
+		if value := getenv(Variable(s.key)); value != "" && l.set[s.key] == "" {
 			l.apply("environment "+Variable(s.key), s.key, split(s.field, value))
 		}
 	}
@@ -84,8 +90,18 @@ func (c *Config) applyEnvironment(getenv func(string) string) []error {
 
 func (c *Config) applyFlags(sets []Set) []error {
 	l := newLayer(c)
-	for _, set := range sets {
-		l.declareWebhook(set.Key)
+	isType := func(set Set) bool { _, rest, ok := splitTarget(set.Key); return ok && rest == "type" }
+	ordered := slices.Clone(sets)
+	slices.SortStableFunc(ordered, func(a, b Set) int { // the types first: they bring keys
+		switch {
+		case isType(a) == isType(b):
+			return 0
+		case isType(a):
+			return -1
+		}
+		return 1
+	})
+	for _, set := range ordered {
 		values := []string{set.Value}
 		for _, s := range c.settings() {
 			if s.key == set.Key {

@@ -115,11 +115,8 @@ func (c *Config) Redactor() Redactor {
 	for _, u := range c.NATS.URLs {
 		list = append(list, secretsOf(u.Reveal())...)
 	}
-	for _, w := range c.Webhooks {
-		list = append(list, secretsOf(w.URL.Reveal())...)
-		for _, s := range w.Secrets {
-			list = append(list, s.Reveal())
-		}
+	for _, t := range c.Targets {
+		list = append(list, t.secrets()...)
 	}
 	list = slices.DeleteFunc(list, func(s string) bool { return len(s) < 4 })
 	slices.SortFunc(list, func(a, b string) int { return len(b) - len(a) }) // a secret may hold another

@@ -33,7 +33,7 @@ func TestRedactor_removes_secrets_from_foreign_text(t *testing.T) {
 		"postgres://u:SECRET123@h/d", "postgres://u@h/d?password=SECRET123", "host=h password=SECRET123 user=x", "host=h password = 'SECRET123' user=x",
 		"postgres://u:SECRET123@h:1,h:2/d",
 	} {
-		c := parse(t, "nats: {url: 'nats://TOKEN456@h', token: tok789}\nwebhooks: {crm: {url: 'https://h/HOOK/abc?k=PARAM', secrets: [whsec_KEYKEYKEYKEYKEYKEYKEYKEYKEYKEYKE]}}\ndatabase: {url: \""+url+"\"}")
+		c := parse(t, "nats: {url: 'nats://TOKEN456@h', token: tok789}\ntargets: {crm: {type: webhook, url: 'https://h/HOOK/abc?k=PARAM', secrets: [whsec_KEYKEYKEYKEYKEYKEYKEYKEYKEYKEYKE]}}\ndatabase: {url: \""+url+"\"}")
 		text := "cannot use " + url + " with password SECRET123, nats://TOKEN456@h and tok789, Post https://h/HOOK/abc?k=PARAM: whsec_KEYKEYKEYKEYKEYKEYKEYKEYKEYKEYKE"
 		got := c.Redactor().Redact(text)
 		for _, secret := range []string{"SECRET123", "TOKEN456", "tok789", "HOOK", "PARAM", "KEYKEY"} {

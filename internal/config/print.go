@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/millbridge/millbridge/handlers/configgroup"
 )
 
 // Print writes the effective configuration as a file that could be read again, secrets masked, each value with its
@@ -50,12 +52,14 @@ func (c *Config) Values() []Value {
 // plain returns what a field is printed as.
 func plain(field any) any {
 	switch f := field.(type) {
+	case configgroup.Setting:
+		return shown(f)
 	case *[]string:
 		return append([]string{}, *f...)
 	case *[]Secret:
-		return texts(*f)
+		return printed(*f)
 	case *[]URL:
-		return texts(*f)
+		return printed(*f)
 	case *string:
 		return *f
 	case *bool:
@@ -70,7 +74,7 @@ func plain(field any) any {
 	return fmt.Sprintf("(%T)", field)
 }
 
-func texts[T fmt.Stringer](list []T) []string {
+func printed[T fmt.Stringer](list []T) []string {
 	out := make([]string, len(list))
 	for i, v := range list {
 		out[i] = v.String()

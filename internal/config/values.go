@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/millbridge/millbridge/handlers/configgroup"
+	"github.com/millbridge/millbridge/internal/span"
 	"github.com/millbridge/millbridge/schema"
 )
 
@@ -22,40 +24,12 @@ type Duration time.Duration
 
 // ParseDuration reads a time span such as "1.5s", "10m", "7d" or "1d12h".
 func ParseDuration(s string) (Duration, error) {
-	var days float64
-	rest := s
-	var err error
-	if number, after, ok := strings.Cut(s, "d"); ok {
-		if days, err = strconv.ParseFloat(number, 64); err == nil {
-			rest = after
-		}
-	}
-	var d time.Duration
-	if err == nil && (rest != "" || s == "") {
-		d, err = time.ParseDuration(rest)
-	}
-	sum := days*24*float64(time.Hour) + float64(d)
-	if err != nil || !(math.Abs(sum) < math.MaxInt64) { // also NaN
-		return 0, fmt.Errorf("%s is not a time span such as 500ms, 30s, 10m or 7d", quote(s))
-	}
-	return Duration(sum), nil
+	d, err := span.Parse(s)
+	return Duration(d), err
 }
 
 // String returns the span as it would be written in the file.
-func (d Duration) String() string {
-	const day = Duration(24 * time.Hour)
-	if d != 0 && d%day == 0 {
-		return strconv.FormatInt(int64(d/day), 10) + "d"
-	}
-	s := time.Duration(d).String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return s
-}
+func (d Duration) String() string { return span.Format(time.Duration(d)) }
 
 // ParseSize reads a number of bytes such as "65536", "64KiB" or "1MB".
 func ParseSize(s string) (int64, error) {
@@ -120,6 +94,8 @@ func (u URL) LogValue() slog.Value { return slog.StringValue(u.String()) }
 // assign parses values into the field.
 func assign(field any, values []string) error {
 	switch f := field.(type) {
+	case configgroup.Setting:
+		return f.Set(values)
 	case *[]string:
 		*f = values
 		return nil
@@ -173,6 +149,8 @@ func convert[T ~string](values []string) []T {
 // clearField takes back the value of a string or list.
 func clearField(field any) {
 	switch f := field.(type) {
+	case configgroup.Setting:
+		f.Clear()
 	case *string:
 		*f = ""
 	case *Secret:
@@ -187,6 +165,8 @@ func clearField(field any) {
 // isEmpty reports whether a string or list has nothing in it.
 func isEmpty(field any) bool {
 	switch f := field.(type) {
+	case configgroup.Setting:
+		return f.IsEmpty()
 	case *string:
 		return *f == ""
 	case *Secret:
@@ -201,7 +181,9 @@ func isEmpty(field any) bool {
 
 // isList reports whether the field takes several values.
 func isList(field any) bool {
-	switch field.(type) {
+	switch f := field.(type) {
+	case configgroup.Setting:
+		return f.IsList()
 	case *[]string, *[]Secret, *[]URL:
 		return true
 	}

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/millbridge/millbridge/handlers/configgroup"
 )
 
 // applyYAML applies the text of a file. It walks the document itself, so that every fault has its line and a value is
@@ -22,10 +24,7 @@ func (c *Config) applyYAML(name string, data []byte) []error {
 		return []error{fmt.Errorf("%s: %s", name, strings.TrimPrefix(err.Error(), "yaml: "))}
 	}
 	l := newLayer(c)
-	w := walker{layer: l, name: name, leaves: map[string]bool{}}
-	for _, key := range Keys() {
-		w.leaves[key] = true
-	}
+	w := walker{layer: l, name: name}
 	if root := doc.Content[0]; !(root.Kind == yaml.ScalarNode && root.Tag == "!!null") {
 		w.walk("", root, 0)
 	}
@@ -36,9 +35,8 @@ func (c *Config) applyYAML(name string, data []byte) []error {
 }
 
 type walker struct {
-	layer  *layer
-	name   string
-	leaves map[string]bool
+	layer *layer
+	name  string
 }
 
 // maxDepth is more than any key has; aliases can make a document deeper than its text.
@@ -47,8 +45,8 @@ const maxDepth = 8
 func (w *walker) walk(path string, node *yaml.Node, depth int) {
 	origin := fmt.Sprintf("%s:%d", w.name, node.Line)
 	node = resolve(node)
-	if w.leaves[pattern(path)] {
-		values, err := scalars(node)
+	if field, ok := w.leaf(path); ok {
+		values, err := texts(field, node)
 		if err != nil {
 			w.layer.fault(origin, path, "%v", err)
 			return
@@ -58,7 +56,7 @@ func (w *walker) walk(path string, node *yaml.Node, depth int) {
 	}
 	switch {
 	case !w.isSection(path):
-		w.layer.fault(origin, "unknown key "+quote(path), "%s", suggest(path))
+		w.layer.fault(origin, "unknown key "+quote(path), "%s", w.layer.config.suggest(path))
 		return
 	case node.Kind == yaml.ScalarNode && node.Tag == "!!null":
 		return // a section with nothing in it
@@ -82,8 +80,8 @@ func (w *walker) walk(path string, node *yaml.Node, depth int) {
 			continue
 		}
 		seen[k.Value] = true
-		if path == "webhooks" {
-			w.layer.declareWebhook("webhooks." + k.Value + ".")
+		if path == "targets" {
+			w.declareTarget(k.Value, resolve(node.Content[i+1]))
 		}
 		value := *resolve(node.Content[i+1])
 		value.Line = k.Line // where the reader looks
@@ -91,29 +89,41 @@ func (w *walker) walk(path string, node *yaml.Node, depth int) {
 	}
 }
 
+// declareTarget makes room for a target and gives it its type, if it has one: the type brings keys.
+func (w *walker) declareTarget(name string, node *yaml.Node) {
+	w.layer.declareTarget(name)
+	if node.Kind != yaml.MappingNode {
+		return
+	}
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		if v := resolve(node.Content[i+1]); node.Content[i].Value == "type" && v.Kind == yaml.ScalarNode {
+			w.layer.setType(fmt.Sprintf("%s:%d", w.name, node.Content[i].Line), name, v.Value)
+			return
+		}
+	}
+}
+
+// leaf returns the field that a path sets.
+func (w *walker) leaf(path string) (field any, ok bool) {
+	for _, s := range w.layer.config.settings() {
+		if s.key == path {
+			return s.field, true
+		}
+	}
+	return nil, false
+}
+
 // isSection reports whether keys exist below path.
 func (w *walker) isSection(path string) bool {
-	if path == "" {
+	if path == "" || path == "targets" {
 		return true
 	}
-	for leaf := range w.leaves {
-		if strings.HasPrefix(leaf, pattern(path)+".") {
+	for _, s := range w.layer.config.settings() {
+		if strings.HasPrefix(s.key, path+".") {
 			return true
 		}
 	}
 	return false
-}
-
-// pattern writes "<name>" for the name of a webhook.
-func pattern(path string) string {
-	rest, ok := strings.CutPrefix(path, "webhooks.")
-	if !ok {
-		return path
-	}
-	if _, below, found := strings.Cut(rest, "."); found {
-		return "webhooks.<name>." + below
-	}
-	return "webhooks.<name>"
 }
 
 func join(path, key string) string {
@@ -134,8 +144,12 @@ func resolve(node *yaml.Node) *yaml.Node {
 	return node
 }
 
-// scalars returns the texts of a scalar or of a list of scalars.
-func scalars(node *yaml.Node) ([]string, error) {
+// texts returns what a node says: the texts of a scalar or of a list of scalars, or a block as JSON.
+func texts(field any, node *yaml.Node) ([]string, error) {
+	if s, ok := field.(configgroup.Setting); ok && s.IsBlock() {
+		text, err := blockJSON(node)
+		return []string{text}, err
+	}
 	switch node.Kind {
 	case yaml.ScalarNode:
 		if node.Tag == "!!null" {

@@ -142,9 +142,9 @@ func (w *world) start(r role, name string, env []string) (*process, error) {
 	switch r {
 	case forwarder:
 		args = append([]string{
-			"run", "--set", "stop_timeout=1s", "--set", "webhooks.hook.url=" + w.receiver.URL + "/hook",
-			"--set", "webhooks.hook.allow_private=true", "--set", "webhooks.hook.retry.base=50ms",
-			"--set", "webhooks.hook.retry.max_attempts=10000", // a webhook is given up as crashing after so many deliveries
+			"run", "--set", "stop_timeout=1s", "--set", "targets.hook.type=webhook", "--set", "targets.hook.url=" + w.receiver.URL + "/hook",
+			"--set", "targets.hook.allow_private=true", "--set", "targets.hook.retry.base=50ms",
+			"--set", "targets.hook.retry.max_attempts=10000", // a webhook is given up as crashing after so many deliveries
 		}, w.bridgeFlags()...)
 	case operator:
 		args = append([]string{"poison", "replay", "--all", "--yes"}, w.bridgeFlags()...)
