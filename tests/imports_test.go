@@ -16,8 +16,9 @@ var mayImport = map[string][]string{
 	"handlers":             {"schema"},
 	"handlers/outbound":    {"schema"},
 	"handlers/configgroup": {"schema", "internal/span", "internal/spelling"},
-	"handlers/webhook":     {"schema", "handlers", "handlers/outbound", "handlers/configgroup"},
-	"handlers/httprelay":   {"schema", "handlers", "handlers/outbound", "handlers/configgroup"},
+	"handlers/fields":      {"schema"},
+	"handlers/webhook":     {"schema", "handlers", "handlers/outbound", "handlers/configgroup", "handlers/fields"},
+	"handlers/httprelay":   {"schema", "handlers", "handlers/outbound", "handlers/configgroup", "handlers/fields"},
 	"handlers/ncip":        {"schema", "handlers", "handlers/outbound", "handlers/configgroup"},
 	"handlers/reshare":     {"schema", "handlers", "handlers/outbound", "handlers/configgroup"},
 	"handlers/peer":        {"schema", "handlers", "handlers/outbound", "handlers/configgroup"},
@@ -137,7 +138,7 @@ func TestDependencies_stay_out_of_programs_that_do_not_need_them(t *testing.T) {
 // standardOnly lists the packages that bring no third party into a program.
 var standardOnly = []string{
 	"schema", "handlers", "handlers/saga", "handlers/outbound", "handlers/configgroup", "handlers/webhook", "handlers/handlertest", "router/inprocess",
-	"handlers/httprelay", "handlers/ncip", "handlers/reshare", "handlers/peer", "handlers/command",
+	"handlers/fields", "handlers/httprelay", "handlers/ncip", "handlers/reshare", "handlers/peer", "handlers/command",
 }
 
 func TestDependencies_of_schema_and_handlers_are_the_standard_library(t *testing.T) {
