@@ -1,0 +1,4 @@
+package command
+
+// leaveZombie is WNOWAIT.
+const leaveZombie = 0x1000000
