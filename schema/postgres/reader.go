@@ -143,8 +143,8 @@ func (a answer) last() int64 {
 }
 
 // sqlIdentity changes whenever what we remember of the database may be wrong: after a crash, a restart, a restore, a
-// fail-over. It is NULL while there is no epoch.
-const sqlIdentity = `concat((SELECT system_identifier FROM pg_catalog.pg_control_system()), '/',
+// fail-over, and when another database has taken the name of ours. It is NULL while there is no epoch.
+const sqlIdentity = `concat((SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database()), '/',
 	left(pg_walfile_name(pg_current_wal_insert_lsn()), 8), '/', extract(epoch FROM pg_postmaster_start_time()))
 	|| '/' || (SELECT token::text FROM millbridge.epoch)`
 

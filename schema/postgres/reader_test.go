@@ -396,6 +396,44 @@ func TestReader_notices_another_database(t *testing.T) {
 	}
 }
 
+// The database is dropped while readers live, and a copy takes its name: all that the copy says of itself is the same.
+func TestReader_notices_a_database_of_the_same_name(t *testing.T) {
+	t.Parallel()
+	s, pool := setup(t)
+	r := newTail(t, s)
+	for i := range 5 {
+		tx := begin(t, pool, pgx.ReadCommitted)
+		publish(t, s, tx, job(fmt.Sprint(i)))
+		commit(t, tx)
+		r.wants(fmt.Sprint(i))
+	}
+	r.forget(pool)
+	r.rest()
+	if _, err := pool.Exec(t.Context(), `SELECT setval('millbridge.outbox_seq', 1)`); err != nil {
+		t.Fatal(err)
+	}
+	cfg := pool.Config().ConnConfig.Copy()
+	name := pgx.Identifier{cfg.Database}.Sanitize()
+	old := pgx.Identifier{cfg.Database + "_old"}.Sanitize()
+	cfg.Database = "postgres"
+	admin, err := pgx.ConnectConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = admin.Close(context.Background()) })
+	for _, sql := range []string{`ALTER DATABASE ` + name + ` RENAME TO ` + old, `CREATE DATABASE ` + name + ` TEMPLATE ` + old, `DROP DATABASE ` + old} {
+		testkit.Eventually(t, time.Minute, func() error { // when the pool's connections have ended
+			pool.Reset()
+			_, err := admin.Exec(t.Context(), sql)
+			return err
+		})
+	}
+	tx := begin(t, pool, pgx.ReadCommitted)
+	publish(t, s, tx, job("again"))
+	commit(t, tx)
+	r.wants("again")
+}
+
 // A writer that stands still between the drawing of its number and the writing of its row is waited for, too: it has a
 // transaction id before the number.
 func TestReader_waits_for_a_number_without_a_row(t *testing.T) {
