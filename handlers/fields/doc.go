@@ -1,7 +1,7 @@
 // Package fields fills texts in a target's settings with the fields of a message: "contacts/{{.payload.customer.id}}".
 //
-// A hole is "{{.", a path of names with dots, and "}}". That is all: no functions, no
-// conditions, nothing that runs. "{{" cannot be written otherwise.
+// A hole is "{{.", a path of names with dots, and "}}". That is all: no functions, no conditions, nothing that runs. "{{"
+// cannot be written otherwise.
 //
 //	{{.id}}                      the message's id; for a replay the id of the message that died first
 //	{{.key}}                     the idempotency key

@@ -24,12 +24,12 @@ type Message struct {
 
 // Of returns a message's fields.
 func Of(env schema.Envelope) *Message {
-	return &Message{env: env, payload: node{raw: env.Payload}}
+	return &Message{env: env.First(), payload: node{raw: env.Payload}}
 }
 
 // roots are the fields that are texts.
 var roots = map[string]func(schema.Envelope) string{
-	"id":           FirstID,
+	"id":           func(e schema.Envelope) string { return e.ID },
 	"key":          schema.Envelope.IdempotencyKey,
 	"kind":         func(e schema.Envelope) string { return string(e.Kind) },
 	"target":       func(e schema.Envelope) string { return e.Target },
@@ -47,14 +47,6 @@ var roots = map[string]func(schema.Envelope) string{
 		}
 		return e.Time.UTC().Format(time.RFC3339Nano)
 	},
-}
-
-// FirstID returns the id that a message has in all its attempts and replays.
-func FirstID(e schema.Envelope) string {
-	if e.Replay != nil {
-		return e.Replay.Of
-	}
-	return e.ID
 }
 
 func rootNames() string {

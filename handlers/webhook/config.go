@@ -3,152 +3,112 @@ package webhook
 import (
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"net/http"
-	"net/netip"
-	"net/url"
 	"strings"
 	"time"
 
+	"github.com/millbridge/millbridge/handlers/configgroup"
+	"github.com/millbridge/millbridge/handlers/fields"
 	"github.com/millbridge/millbridge/handlers/outbound"
-	"github.com/millbridge/millbridge/schema"
 )
 
 // Defaults of a [Config].
 const (
-	DefaultTimeout       = 20 * time.Second
-	DefaultMaxResponse   = 64 << 10
-	DefaultRetryAfterMax = time.Hour
+	DefaultTimeout          = 20 * time.Second
+	DefaultMaxResponseBytes = 64 << 10
+	DefaultRetryAfterMax    = time.Hour
 )
 
-// A Config describes one endpoint. Only URL is required.
+// maxHeaders is how many headers of its own a request may have.
+const maxHeaders = 64
+
+// A Config describes one endpoint. Only URL is required. Path and query of a URL often hold a token, and so do headers:
+// both are secrets.
 type Config struct {
 	// URL is where messages are posted: http or https, without user information and fragment.
-	URL string
-	// Secrets sign the requests, each "whsec_" and the base64 of 24 to 64 random bytes. During a rotation both the old
-	// and the new one are here and every request has two signatures. Without any, requests are not signed.
-	Secrets []string
-	// Timeout is what one attempt may take, from the look-up of the name to the last byte of the answer.
-	Timeout time.Duration
-	// MaxResponse is how many bytes of an answer's body are read.
-	MaxResponse int64
+	URL configgroup.Secret `required:"true" doc:"where to post: an http or https address without user information"`
+	// Secrets sign the requests: "whsec_" and the base64 of 24 to 64 random bytes, or "whsk_" and the base64 of an ed25519
+	// secret key. During a rotation both the old and the new one are here and every request has two signatures. Without
+	// any, requests are not signed.
+	Secrets []configgroup.Secret `doc:"secrets to sign with (whsec_... or whsk_...), the newest first; a request has one signature for each"`
+	// Format says how CloudEvents attributes are sent.
+	Format Format `default:"binary" doc:"binary: CloudEvents attributes in headers; structured: a CloudEvent in JSON; raw: none"`
+	// Payload is posted in place of the message's payload: JSON with the message's fields in it, see package fields.
+	Payload string `doc:"JSON to post in place of the payload, with the message's fields in it"`
+	// Headers are added to each request, for example Authorization. They may have fields of the message in them. Those that
+	// the request is made of are refused.
+	Headers map[string]configgroup.Secret `doc:"headers to add, with the message's fields in them"`
+	// MaxResponseBytes is how many bytes of an answer's body are read.
+	MaxResponseBytes int64 `default:"65536" doc:"how many bytes of an answer are read"`
 	// RetryAfterMax caps the wait that a receiver may ask for.
-	RetryAfterMax time.Duration
-	// Headers are added to each request, for example Authorization. Those that the request is made of are refused.
-	Headers map[string]string
-	// Network says what may be reached, and how; connections are shared with all targets of the same rules.
-	outbound.Network
+	RetryAfterMax time.Duration `default:"1h" doc:"longest wait that an answer may ask for"`
+	// Settings say what may be reached, and how.
+	outbound.Settings
+
+	// Network is used in place of Settings if it is not nil.
+	Network *outbound.Network `env:"-"`
+	// Timeout is what one attempt may take, from the look-up of the name to the last byte of the answer.
+	Timeout time.Duration `env:"-"`
 	// Logger gets one line per attempt at level Debug; nil logs nothing.
-	Logger *slog.Logger
+	Logger *slog.Logger `env:"-"`
 	// Now is the clock of timestamps and of Retry-After dates; nil is [time.Now].
-	Now func() time.Time
+	Now func() time.Time `env:"-"`
 }
 
-// Validate reports everything that is wrong with c.
+// Validate reports everything that is wrong with c, each fault with the key that it belongs to. It reads no files.
 func (c Config) Validate() error {
 	_, errs := c.endpoint()
-	if c.Timeout < 0 {
-		errs = append(errs, fmt.Errorf("timeout is %v, must not be negative", c.Timeout))
-	}
-	if c.MaxResponse < 0 {
-		errs = append(errs, fmt.Errorf("max response is %d, must not be negative", c.MaxResponse))
-	}
-	if c.RetryAfterMax < 0 {
-		errs = append(errs, fmt.Errorf("retry after max is %v, must not be negative", c.RetryAfterMax))
+	bad := func(key, format string, args ...any) {
+		errs = append(errs, fmt.Errorf(key+": "+format, args...))
 	}
 	for i, s := range c.Secrets {
-		if _, err := parseSecret(s); err != nil {
-			errs = append(errs, fmt.Errorf("secret %d: %w", i+1, err))
+		if _, err := parseSigner(s.Reveal()); err != nil {
+			bad("secrets", "number %d %w", i+1, err)
 		}
 	}
-	seen := make(map[string]bool, len(c.Headers))
-	for name, value := range c.Headers {
-		if err := checkHeader(name, value); err != nil {
-			errs = append(errs, err)
-		} else if key := http.CanonicalHeaderKey(name); seen[key] {
-			errs = append(errs, fmt.Errorf("header %s is there twice", key))
-		} else {
-			seen[key] = true
-		}
+	if int(c.Format) >= len(formatNames) {
+		bad("format", "must be one of %s", strings.Join(formatNames[:], ", "))
+	}
+	if c.Payload != "" {
+		_, err := fields.Parse(c.Payload, fields.JSON)
+		errs = append(errs, under("payload", err)...)
+	}
+	_, faults := c.headers()
+	errs = append(errs, faults...)
+	if c.MaxResponseBytes < 0 {
+		bad("max_response_bytes", "must not be negative")
+	}
+	if c.RetryAfterMax < 0 {
+		bad("retry_after_max", "must not be negative")
+	}
+	if c.Timeout < 0 {
+		bad("timeout", "must not be negative")
+	}
+	if c.Network == nil {
+		errs = append(errs, c.Check())
 	}
 	return errors.Join(errs...)
 }
 
-// endpoint reads the URL. Its errors do not repeat it: path and query often hold a token.
-func (c Config) endpoint() (*url.URL, []error) {
-	u, err := url.Parse(c.URL)
-	if err != nil || u.Opaque != "" || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
-		return nil, []error{errors.New("url is not an http or https address")}
+// under puts the key in front of each of the joined errors.
+func under(key string, err error) []error {
+	if err == nil {
+		return nil
 	}
-	var errs []error
-	if u.User != nil {
-		errs = append(errs, errors.New("url has user information; use a header"))
+	list := []error{err}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		list = joined.Unwrap()
 	}
-	if u.Fragment != "" {
-		errs = append(errs, errors.New("url has a fragment"))
+	for i := range list {
+		list[i] = fmt.Errorf("%s: %w", key, list[i])
 	}
-	host := u.Hostname()
-	addr, err := netip.ParseAddr(host)
-	switch {
-	case err == nil:
-		if err := c.Check(addr); err != nil {
-			errs = append(errs, fmt.Errorf("url: %w", err))
-		}
-	case host == "" || strings.ContainsFunc(host, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`:/\%[]@`, r) }):
-		errs = append(errs, errors.New("url has no host in ASCII"))
-	case looksNumeric(host):
-		errs = append(errs, fmt.Errorf("url: host %q is an address in a form that is not accepted", schema.OneLine(host)))
-	}
-	return u, errs
+	return list
 }
 
-// looksNumeric reports whether some resolvers would read a host name as an IPv4 address, as 2130706433, 127.1 or 0x7f.1.
-func looksNumeric(host string) bool {
-	host = strings.TrimSuffix(host, ".")
-	last := strings.ToLower(host[strings.LastIndexByte(host, '.')+1:])
-	digits := "0123456789"
-	if hex, ok := strings.CutPrefix(last, "0x"); ok {
-		last, digits = hex, "0123456789abcdef"
+// network returns the rules; with files, it is only called once.
+func (c Config) network() (outbound.Network, error) {
+	if c.Network != nil {
+		return *c.Network, nil
 	}
-	return strings.Trim(last, digits) == ""
+	return c.Settings.Network()
 }
-
-// checkHeader refuses what cannot be a header and what the request itself is made of.
-func checkHeader(name, value string) error {
-	low := strings.ToLower(name)
-	if !schema.IsHeaderName(name) {
-		return fmt.Errorf("header %q: not a header's name", schema.OneLine(name))
-	}
-	switch low {
-	case "host", "content-length", "content-type", "content-encoding", "transfer-encoding", "connection", "keep-alive", "te", "trailer", "upgrade",
-		"expect", "accept-encoding", "idempotency-key", schema.HeaderTraceParent, schema.HeaderTraceState:
-		return fmt.Errorf("header %s is not free", name)
-	}
-	if strings.HasPrefix(low, "ce-") || strings.HasPrefix(low, "webhook-") || strings.HasPrefix(low, "proxy-") {
-		return fmt.Errorf("header %s is not free", name)
-	}
-	if !isHeaderValue(value) {
-		return fmt.Errorf("header %s: its value cannot be sent", name)
-	}
-	return nil
-}
-
-func isHeaderValue(v string) bool {
-	return v == strings.Trim(v, " \t") && !strings.ContainsFunc(v, func(r rune) bool { return r < ' ' && r != '\t' || r >= 0x7f })
-}
-
-// String leaves out what is secret.
-func (c Config) String() string {
-	host := "?"
-	if u, err := url.Parse(c.URL); err == nil && u.Host != "" {
-		host = u.Scheme + "://" + u.Host
-	}
-	return fmt.Sprintf("webhook %s (%d secrets, %d headers)", host, len(c.Secrets), len(c.Headers))
-}
-
-// Format writes String whatever the verb.
-func (c Config) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, c.String()) }
-
-// LogValue is String.
-func (c Config) LogValue() slog.Value { return slog.StringValue(c.String()) }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/millbridge/millbridge/handlers/configgroup"
 	"github.com/millbridge/millbridge/handlers/outbound"
 	"github.com/millbridge/millbridge/handlers/webhook"
 	"github.com/millbridge/millbridge/schema"
@@ -19,7 +20,7 @@ func TestConfig_urls(t *testing.T) {
 		"https://example.org", "http://example.org:8080/hook?token=x", "https://a.b-c.example./", "https://1.1.1.1/x", "https://[2606:4700::1111]:8443/", "HTTPS://EXAMPLE.ORG",
 		"https://3com.com", "https://0xabc.example", "https://xn--bcher-kva.example/",
 	} {
-		if err := (webhook.Config{URL: u}).Validate(); err != nil {
+		if err := (webhook.Config{URL: text(u)}).Validate(); err != nil {
 			t.Errorf("%s: %v", u, err)
 		}
 	}
@@ -56,12 +57,12 @@ func TestConfig_urls(t *testing.T) {
 		"https://[fe80::1%25eth0]/":       "link-local",
 		"https://0.0.0.0":                 "this host",
 	} {
-		err := webhook.Config{URL: u}.Validate()
+		err := webhook.Config{URL: text(u)}.Validate()
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %q", u, err, want)
 		}
 	}
-	if err := (webhook.Config{URL: "http://127.0.0.1", Network: outbound.Network{AllowPrivate: true}}).Validate(); err != nil {
+	if err := (webhook.Config{URL: text("http://127.0.0.1"), Settings: outbound.Settings{AllowPrivate: true}}).Validate(); err != nil {
 		t.Error(err)
 	}
 }
@@ -69,10 +70,11 @@ func TestConfig_urls(t *testing.T) {
 func TestConfig_reports_all_faults(t *testing.T) {
 	t.Parallel()
 	cfg := webhook.Config{
-		URL: "https://u@10.0.0.1/#f", Secrets: []string{newSecret, "x"}, Timeout: -1, MaxResponse: -1, RetryAfterMax: -1,
-		Headers: map[string]string{
-			"Host": "x", "content-length": "1", "Transfer-Encoding": "x", "CONNECTION": "x", "Idempotency-Key": "x", "Webhook-Id": "x", "ce-id": "x", "Proxy-Authorization": "x",
-			"a b": "x", "": "x", "X-Line": "a\r\nb", "X-Nul": "\x00", "X-Blank": " x", "X-Twice": "1", "x-twice": "2",
+		URL: text("https://u@10.0.0.1/#f"), Secrets: texts(newSecret, "x"), Timeout: -1, MaxResponseBytes: -1, RetryAfterMax: -1, Format: 9,
+		Payload: "{{.x}} {{.y}}", Settings: outbound.Settings{AllowedNetworks: []string{"all"}, TLSKeyFile: "x"},
+		Headers: map[string]configgroup.Secret{
+			"X-Field": text("{{.z}}"), "Host": text("x"), "content-length": text("1"), "Transfer-Encoding": text("x"), "CONNECTION": text("x"), "Idempotency-Key": text("x"), "Webhook-Id": text("x"), "ce-id": text("x"), "Proxy-Authorization": text("x"),
+			"a b": text("x"), "": text("x"), "X-Line": text("a\r\nb"), "X-Nul": text("\x00"), "X-Blank": text(" x"), "X-Twice": text("1"), "x-twice": text("2"),
 		},
 	}
 	err := cfg.Validate()
@@ -80,12 +82,19 @@ func TestConfig_reports_all_faults(t *testing.T) {
 		t.Fatal("accepted")
 	}
 	for _, want := range []string{
-		"user information", "fragment", "timeout is", "max response is", "retry after max is", "secret 2: ", "header Host ", "header content-length ", "header Transfer-Encoding ",
-		"header CONNECTION ", "header Idempotency-Key ", "header Webhook-Id ", "header ce-id ", "header Proxy-Authorization ", `header "a b"`, `header ""`, "header X-Line", "header X-Nul",
-		"header X-Blank", "header X-Twice is there twice",
+		"url: has user information", "url: has a fragment", "timeout: must not", "max_response_bytes: must not", "retry_after_max: must not",
+		"secrets: number 2 must begin with whsec_ or whsk_", "format: must be one of binary, structured, raw", `payload: position 1: there is no field "x"`, `payload: position 8: `,
+		"allowed_networks: ", "tls.cert_file: ", "headers.X-Field: position 1: ", "headers.Host: ", "headers.content-length: ", "headers.Transfer-Encoding: ", "headers.CONNECTION: ",
+		"headers.Idempotency-Key: ", "headers.Webhook-Id: ", "headers.ce-id: ", "headers.Proxy-Authorization: ", `headers: "a b" is not`, `headers: "" is not`, "headers.X-Line: ", "headers.X-Nul: ",
+		"headers.X-Blank: ", "headers.X-Twice: is there twice",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is missing in\n%v", want, err)
+		}
+	}
+	for line := range strings.SplitSeq(err.Error(), "\n") {
+		if key, _, ok := strings.Cut(line, ": "); !ok || strings.Contains(key, " ") {
+			t.Errorf("%q does not begin with a key", line)
 		}
 	}
 	if _, newErr := webhook.New(cfg); newErr == nil {
@@ -106,15 +115,18 @@ func TestNothing_tells_secrets(t *testing.T) {
 	closed.Close()
 	names, resolver := newNameServer(t)
 	names.set("10.0.0.1")
-	var texts []string
+	var printed []string
 	print := func(v any) {
-		texts = append(texts, fmt.Sprint(v), fmt.Sprintf("%+v", v), fmt.Sprintf("%#v", v), fmt.Sprintf("%s %q %d", v, v, v))
+		printed = append(printed, fmt.Sprint(v), fmt.Sprintf("%+v", v), fmt.Sprintf("%#v", v), fmt.Sprintf("%s %q %d", v, v, v))
 		logger.Info("x", "v", v)
 	}
 	attempt := func(cfg webhook.Config) {
 		cfg.Logger = logger
-		cfg.Secrets = []string{"whsec_" + marker + marker + marker + "AAAAA"}
-		cfg.Headers = map[string]string{"Authorization": marker}
+		cfg.Secrets = texts("whsec_"+marker+marker+marker+"AAAAA", "whsk_"+marker+marker+marker+marker+"AAAAAAA=")
+		cfg.Headers = map[string]configgroup.Secret{"Authorization": text(marker + "{{.id}}")}
+		if cfg.Network == nil {
+			cfg.AllowPrivate = true
+		}
 		hook, err := webhook.New(cfg)
 		print(cfg)
 		if err != nil {
@@ -130,20 +142,20 @@ func TestNothing_tells_secrets(t *testing.T) {
 	path := "/" + marker + "?token=" + marker
 	tls := newReceiver(t, status(200))
 	for _, code := range []int{301, 302, 400, 410, 429, 500} {
-		attempt(webhook.Config{URL: newReceiver(t, status(code, "Location", "/"+marker)).URL + path, Network: local})
+		attempt(webhook.Config{URL: text(newReceiver(t, status(code, "Location", "/"+marker)).URL + path)})
 	}
-	attempt(webhook.Config{URL: "http://" + closed.Addr().String() + path, Network: local})
-	attempt(webhook.Config{URL: "http://hook.test" + path, Network: outbound.Network{Resolver: resolver}})
-	attempt(webhook.Config{URL: strings.Replace(tls.URL, "http:", "https:", 1) + path, Network: local})
+	attempt(webhook.Config{URL: text("http://" + closed.Addr().String() + path)})
+	attempt(webhook.Config{URL: text("http://hook.test" + path), Network: &outbound.Network{Resolver: resolver}})
+	attempt(webhook.Config{URL: text(strings.Replace(tls.URL, "http:", "https:", 1) + path)})
 	names.set()
-	attempt(webhook.Config{URL: "http://hook.test" + path, Network: outbound.Network{Resolver: resolver}})
+	attempt(webhook.Config{URL: text("http://hook.test" + path), Network: &outbound.Network{Resolver: resolver}})
 	for _, cfg := range []webhook.Config{
-		{URL: "https://" + marker + ":" + marker + "@example.org/" + marker},
-		{URL: "://" + marker},
-		{URL: "https://example.org:" + marker},
-		{URL: "https://example.org/%zz" + marker},
-		{URL: "https://example.org/" + marker, Secrets: []string{marker, "whsec_" + marker, "whsec_" + marker + "==="}},
-		{URL: "https://example.org/", Headers: map[string]string{"X": marker + "\n", "Host": marker}},
+		{URL: text("https://" + marker + ":" + marker + "@example.org/" + marker)},
+		{URL: text("://" + marker)},
+		{URL: text("https://example.org:" + marker)},
+		{URL: text("https://example.org/%zz" + marker)},
+		{URL: text("https://example.org/" + marker), Secrets: texts(marker, "whsec_"+marker, "whsec_"+marker+"===", "whsk_"+marker, "whpk_"+marker)},
+		{URL: text("https://example.org/"), Headers: map[string]configgroup.Secret{"X": text(marker + "\n"), "Host": text(marker), "Y": text(marker + "{{" + marker), "Z": text(marker + "{{ " + marker + " }}")}},
 	} {
 		print(cfg)
 		if err := cfg.Validate(); err == nil {
@@ -152,9 +164,9 @@ func TestNothing_tells_secrets(t *testing.T) {
 			print(err)
 		}
 	}
-	for _, text := range append(texts, logs.String()) {
-		if strings.Contains(text, marker) {
-			t.Errorf("%q", text)
+	for _, line := range append(printed, logs.String()) {
+		if strings.Contains(line, marker) {
+			t.Errorf("%q", line)
 		}
 	}
 	if !strings.Contains(logs.String(), `"webhook attempt"`) {

@@ -104,7 +104,7 @@ func TestHandle_has_one_deadline(t *testing.T) {
 			t.Parallel()
 			server := newRawServer(t, serve)
 			start := time.Now()
-			err := newHook(t, webhook.Config{URL: server.url, Timeout: 300 * time.Millisecond}).Handle(t.Context(), schema.NewJob("t", "a", []byte("x")))
+			err := newHook(t, webhook.Config{URL: text(server.url), Timeout: 300 * time.Millisecond}).Handle(t.Context(), schema.NewJob("t", "a", []byte("x")))
 			wantKind(t, err, schema.Temporary)
 			if took := time.Since(start); took < 50*time.Millisecond && name != "early hints" || took > 15*time.Second {
 				t.Errorf("took %v: %v", took, err)
@@ -124,7 +124,7 @@ func TestHandle_of_a_switched_protocol(t *testing.T) {
 		_, _ = io.Copy(io.Discard, conn)
 	})
 	// Running into the deadline would be temporary.
-	err := newHook(t, webhook.Config{URL: server.url, Timeout: time.Minute}).Handle(t.Context(), schema.NewJob("t", "a", []byte("x")))
+	err := newHook(t, webhook.Config{URL: text(server.url), Timeout: time.Minute}).Handle(t.Context(), schema.NewJob("t", "a", []byte("x")))
 	wantKind(t, err, schema.Permanent)
 }
 
@@ -155,7 +155,7 @@ func TestHandle_reads_no_more_than_it_must(t *testing.T) {
 		},
 	} {
 		server := newReceiver(t, answer)
-		if err := newHook(t, webhook.Config{URL: server.URL, MaxResponse: 1000, Timeout: time.Minute}).Handle(t.Context(), schema.NewJob("t", "a", nil)); err != nil {
+		if err := newHook(t, webhook.Config{URL: text(server.URL), MaxResponseBytes: 1000, Timeout: time.Minute}).Handle(t.Context(), schema.NewJob("t", "a", nil)); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		server.Close() // waits for the handler
@@ -166,7 +166,7 @@ func TestHandle_reads_no_more_than_it_must(t *testing.T) {
 	large := newRawServer(t, func(conn net.Conn, _ string) {
 		_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nX: "+strings.Repeat("x", 1<<20)+"\r\nContent-Length: 0\r\n\r\n")
 	})
-	wantKind(t, newHook(t, webhook.Config{URL: large.url}).Handle(t.Context(), schema.NewJob("t", "a", nil)), schema.Temporary)
+	wantKind(t, newHook(t, webhook.Config{URL: text(large.url)}).Handle(t.Context(), schema.NewJob("t", "a", nil)), schema.Temporary)
 }
 
 // What broke off may not have happened: it is tried again, and only by the policy, never within the attempt.
@@ -193,7 +193,7 @@ func TestHandle_when_the_connection_breaks(t *testing.T) {
 			_, _ = io.WriteString(conn, answer)
 			reset(conn)
 		})
-		hook := newHook(t, webhook.Config{URL: server.url})
+		hook := newHook(t, webhook.Config{URL: text(server.url)})
 		if err := hook.Handle(t.Context(), schema.NewJob("t", "a", []byte("x"))); err != nil {
 			t.Fatalf("%s: the first request: %v", name, err)
 		}
@@ -211,5 +211,5 @@ func TestHandle_when_nobody_listens(t *testing.T) {
 		t.Fatal(err)
 	}
 	ln.Close()
-	wantKind(t, newHook(t, webhook.Config{URL: "http://" + ln.Addr().String()}).Handle(t.Context(), schema.NewJob("t", "a", nil)), schema.Temporary)
+	wantKind(t, newHook(t, webhook.Config{URL: text("http://" + ln.Addr().String())}).Handle(t.Context(), schema.NewJob("t", "a", nil)), schema.Temporary)
 }

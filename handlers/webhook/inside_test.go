@@ -88,7 +88,7 @@ func TestHandle_checks_the_address_it_connects_to(t *testing.T) {
 	server := newReceiver(t, status(200))
 	port := server.URL[strings.LastIndexByte(server.URL, ':'):]
 	names, resolver := newNameServer(t)
-	hook := newHook(t, webhook.Config{URL: "http://hook.test" + port, Network: outbound.Network{Resolver: resolver}})
+	hook := newHook(t, webhook.Config{URL: text("http://hook.test" + port), Network: &outbound.Network{Resolver: resolver}})
 	for _, addr := range []string{
 		"127.0.0.1", "10.0.0.1", "172.16.0.1", "192.168.1.1", "0.0.0.0", "100.64.0.1", "169.254.169.254", "224.0.0.1", "255.255.255.255",
 		"::1", "::ffff:127.0.0.1", "::ffff:169.254.169.254", "::", "fe80::1", "fd00:ec2::254", "64:ff9b::7f00:1", "2002:7f00:1::1", "ff02::1",
@@ -139,8 +139,8 @@ func TestHandle_when_a_name_changes_its_answer(t *testing.T) {
 	serve(inside, "inside")
 	names, resolver := newNameServer(t)
 	hook := newHook(t, webhook.Config{
-		URL:     fmt.Sprintf("http://hook.test:%d/", outside.Addr().(*net.TCPAddr).Port),
-		Network: outbound.Network{Resolver: resolver, AllowedNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32")}},
+		URL:     text(fmt.Sprintf("http://hook.test:%d/", outside.Addr().(*net.TCPAddr).Port)),
+		Network: &outbound.Network{Resolver: resolver, AllowedNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32")}},
 	})
 	for round := range 3 {
 		names.set("127.0.0.2")
@@ -172,8 +172,8 @@ func TestHandle_ignores_proxies_of_the_environment(t *testing.T) {
 	names, resolver := newNameServer(t) // loopback addresses are never proxied, names are
 	names.set("127.0.0.1")
 	hook := newHook(t, webhook.Config{
-		URL:     "http://hook.test" + server.URL[strings.LastIndexByte(server.URL, ':'):],
-		Network: outbound.Network{Resolver: resolver, AllowPrivate: true},
+		URL:     text("http://hook.test" + server.URL[strings.LastIndexByte(server.URL, ':'):]),
+		Network: &outbound.Network{Resolver: resolver, AllowPrivate: true},
 	})
 	if err := hook.Handle(t.Context(), schema.NewJob("t", "a", nil)); err != nil {
 		t.Fatal(err)

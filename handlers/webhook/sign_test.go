@@ -46,7 +46,7 @@ func TestSignature_vectors(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := signature(key, v.id, v.stamp, []byte(v.body)); got != v.want {
+		if got := symmetric(key)(content(v.id, v.stamp, []byte(v.body))); got != v.want {
 			t.Errorf("%s: got %s, want %s", v.id, got, v.want)
 		}
 	}
@@ -69,6 +69,16 @@ func TestSign_is_what_Verify_accepts(t *testing.T) {
 	if _, err := Sign("whsec_short", "msg_1", now, nil); err == nil {
 		t.Error("signed with a bad secret")
 	}
+}
+
+// verify is Verify at another time.
+func verify(key string, header http.Header, body []byte, tolerance time.Duration, now time.Time) error {
+	v, err := parseVerifier(key)
+	if err != nil {
+		return err
+	}
+	_, err = check([]verifier{v}, header, body, tolerance, now)
+	return err
 }
 
 func TestVerify(t *testing.T) {
@@ -123,20 +133,107 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-func TestParseSecret(t *testing.T) {
+func TestKeys(t *testing.T) {
 	t.Parallel()
-	encode := func(n int) string { return "whsec_" + base64.StdEncoding.EncodeToString(make([]byte, n)) }
-	for _, s := range []string{secretA, encode(24), encode(25), encode(64)} {
-		if _, err := parseSecret(s); err != nil {
+	symmetric := func(n int) string { return symmetricPrefix + encode(make([]byte, n)) }
+	for _, s := range []string{secretA, symmetric(24), symmetric(25), symmetric(64)} {
+		if _, err := parseSigner(s); err != nil {
 			t.Error(err)
 		}
 	}
-	for _, s := range []string{"", "whsec_", secretA[6:], "whsk_" + secretA[6:], secretA[:37], "whsec_*" + secretA[7:], "whsec_plJ3nmyCDGBKInavdOK15jsl", encode(23), encode(65), encode(0)} {
-		_, err := parseSecret(s)
-		if err == nil {
-			t.Errorf("secret %q accepted", s)
-		} else if len(s) > 10 && strings.Contains(err.Error(), s[6:]) {
-			t.Errorf("the error repeats the secret: %v", err)
+	swapped := secretPrefix + encode(append(must(decode(vectorSecret[len(secretPrefix):]))[:32], make([]byte, 32)...))
+	for _, s := range []string{vectorSecret, secretPrefix + encode(make([]byte, 32))} {
+		if _, err := parseSigner(s); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, s := range []string{
+		"", "whsec_", secretA[6:], "whsk_" + secretA[6:], secretA[:37], "whsec_*" + secretA[7:], "whsec_plJ3nmyCDGBKInavdOK15jsl", symmetric(23), symmetric(65), symmetric(0),
+		secretA + "\n", "whsk_", vectorSecret[:60], vectorSecret[5:], swapped, "whsk_" + vectorPublic[5:44],
+	} {
+		for _, parse := range []func(string) error{
+			func(s string) error { _, err := parseSigner(s); return err },
+			func(s string) error { _, err := parseVerifier(s); return err },
+		} {
+			err := parse(s)
+			if err == nil {
+				t.Errorf("secret %q accepted", s)
+			} else if len(s) > 10 && strings.Contains(err.Error(), s[6:]) {
+				t.Errorf("the error repeats the secret: %v", err)
+			}
+		}
+	}
+	if _, err := parseSigner(vectorPublic); err == nil || !strings.Contains(err.Error(), "public key") {
+		t.Errorf("a public key signs: %v", err)
+	}
+}
+
+// asymmetricVector is published with the Svix server (server/svix-server/src/worker.rs and README.md of
+// https://github.com/svix/svix-webhooks); its signature is also the example in Standard Webhooks 1.0, "Webhook headers".
+const (
+	vectorSecret = "whsk_6Xb/dCcHpPea21PS1N9VY/NZW723CEc77N4rJCubMbfVKIDij2HKpMKkioLlX0dRqSKJp4AJ6p9lMicMFs6Kvg=="
+	vectorPublic = "whpk_1SiA4o9hyqTCpIqC5V9HUakiiaeACeqfZTInDBbOir4="
+	vectorID     = "msg_p5jXN8AQM9LWM0D4loKWxJek"
+	vectorStamp  = "1614265330"
+	vectorBody   = `{"test": 2432232314}`
+	vectorEntry  = "v1a,hnO3f9T8Ytu9HwrXslvumlUpqtNVqkhqw/enGzPCXe5BdqzCInXqYXFymVJaA7AZdpXwVLPo3mNl8EM+m7TBAg=="
+)
+
+func TestAsymmetric_vector(t *testing.T) {
+	t.Parallel()
+	at := time.Unix(1614265330, 0)
+	seed := secretPrefix + encode(must(decode(vectorSecret[len(secretPrefix):]))[:32])
+	for _, secret := range []string{vectorSecret, seed} {
+		if got, err := Sign(secret, vectorID, at, []byte(vectorBody)); err != nil || got != vectorEntry {
+			t.Errorf("signed %s, error %v", got, err)
+		}
+		if got, err := PublicKey(secret); err != nil || got != vectorPublic {
+			t.Errorf("public key %s, error %v", got, err)
+		}
+	}
+	if _, err := PublicKey(vectorPublic); err == nil {
+		t.Error("a public key is taken for a secret one")
+	}
+	other := publicPrefix + encode(make([]byte, 31)) + "A="
+	for key, want := range map[string]bool{vectorPublic: true, vectorSecret: true, seed: true, other: false, secretB: false} {
+		header := http.Header{HeaderID: {vectorID}, HeaderTimestamp: {vectorStamp}, HeaderSignature: {vectors()[0].want + " " + vectorEntry}}
+		if err := verify(key, header, []byte(vectorBody), 0, at); (err == nil) != want {
+			t.Errorf("%.10s: error %v, want success %v", key, err, want)
+		}
+		if err := verify(key, header, []byte(vectorBody+" "), 0, at); err == nil {
+			t.Errorf("%.10s: another body is genuine", key)
+		}
+	}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// An entry of one kind must not pass as one of the other: "v1a," with an HMAC, or "v1," with a public key as the secret.
+func TestVerify_does_not_confuse_kinds(t *testing.T) {
+	t.Parallel()
+	at := time.Unix(1614265330, 0)
+	shared := symmetricPrefix + vectorPublic[len(publicPrefix):] // what a forger knows, taken for a shared secret
+	forged := must(Sign(shared, vectorID, at, []byte(vectorBody)))
+	for _, entry := range []string{forged, "v1a" + forged[2:], "v1a,", "v1a", "v1," + vectorEntry[4:], vectorEntry[:40], vectorEntry + "\n", "v1a, " + vectorEntry[4:]} {
+		header := http.Header{HeaderID: {vectorID}, HeaderTimestamp: {vectorStamp}, HeaderSignature: {entry}}
+		if err := verify(vectorPublic, header, []byte(vectorBody), 0, at); !errors.Is(err, ErrNotGenuine) {
+			t.Errorf("%q: error %v", entry, err)
+		}
+	}
+}
+
+func TestVerify_looks_at_few_signatures(t *testing.T) {
+	t.Parallel()
+	at := time.Unix(1614265330, 0)
+	for before, want := range map[int]bool{0: true, maxSignatures - 1: true, maxSignatures: false, 10_000: false} {
+		header := http.Header{HeaderID: {vectorID}, HeaderTimestamp: {vectorStamp}, HeaderSignature: {strings.Repeat(vectorEntry[:90]+"A= ", before) + vectorEntry}}
+		if err := verify(vectorPublic, header, []byte(vectorBody), 0, at); (err == nil) != want {
+			t.Errorf("after %d others: error %v, want success %v", before, err, want)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package webhook
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -9,41 +8,49 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"strconv"
-	"strings"
+	"net/url"
 	"time"
 
 	"github.com/millbridge/millbridge/handlers"
+	"github.com/millbridge/millbridge/handlers/fields"
 	"github.com/millbridge/millbridge/handlers/outbound"
 	"github.com/millbridge/millbridge/schema"
 )
 
-// New returns a handler that posts messages as cfg says. It does no I/O.
+// New returns a handler that posts messages as cfg says; it is a [handlers.Previewer], too. It reads the files that cfg
+// names and does no other I/O.
 func New(cfg Config) (handlers.Handler, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("webhook: %w", err)
 	}
+	network, err := cfg.network()
+	if err != nil {
+		return nil, fmt.Errorf("webhook: %w", err)
+	}
 	u, _ := cfg.endpoint()
+	headers, _ := cfg.headers()
 	e := &endpoint{
-		name:          cfg.String(),
-		url:           u.String(),
-		headers:       http.Header{"User-Agent": {"millbridge"}},
+		url:           u,
+		format:        cfg.Format,
+		headers:       headers,
 		timeout:       cmp.Or(cfg.Timeout, DefaultTimeout),
-		maxResponse:   cmp.Or(cfg.MaxResponse, DefaultMaxResponse),
+		maxResponse:   cmp.Or(cfg.MaxResponseBytes, DefaultMaxResponseBytes),
 		retryAfterMax: cmp.Or(cfg.RetryAfterMax, DefaultRetryAfterMax),
-		transport:     outbound.Transport(cfg.Network),
+		transport:     outbound.Transport(network),
 		log:           cfg.Logger,
 		now:           cfg.Now,
 	}
 	for _, s := range cfg.Secrets {
-		key, err := parseSecret(s)
+		sign, err := parseSigner(s.Reveal())
 		if err != nil {
-			return nil, fmt.Errorf("webhook: %w", err)
+			return nil, fmt.Errorf("webhook: secrets: %w", err)
 		}
-		e.keys = append(e.keys, key)
+		e.signers = append(e.signers, sign)
 	}
-	for name, value := range cfg.Headers {
-		e.headers.Set(name, value)
+	if cfg.Payload != "" {
+		if e.payload, err = fields.Parse(cfg.Payload, fields.JSON); err != nil {
+			return nil, fmt.Errorf("webhook: payload: %w", err)
+		}
 	}
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
@@ -56,10 +63,11 @@ func New(cfg Config) (handlers.Handler, error) {
 
 // endpoint posts messages to one URL.
 type endpoint struct {
-	name          string // without secrets
-	url           string
-	keys          [][]byte
-	headers       http.Header
+	url           *url.URL
+	format        Format
+	payload       *fields.Template // nil: the message's own
+	headers       map[string]*fields.Template
+	signers       []signer
 	timeout       time.Duration
 	maxResponse   int64
 	retryAfterMax time.Duration
@@ -69,10 +77,10 @@ type endpoint struct {
 }
 
 // String leaves out what is secret.
-func (e *endpoint) String() string { return e.name }
+func (e *endpoint) String() string { return "webhook " + hostOf(e.url) }
 
 // Format writes String whatever the verb.
-func (e *endpoint) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, e.name) }
+func (e *endpoint) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, e.String()) }
 
 // Handle makes one attempt.
 func (e *endpoint) Handle(ctx context.Context, env schema.Envelope) error {
@@ -85,12 +93,14 @@ func (e *endpoint) Handle(ctx context.Context, env schema.Envelope) error {
 func (e *endpoint) post(ctx context.Context, env schema.Envelope, now time.Time) (status int, err error) {
 	attempt, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(attempt, http.MethodPost, e.url, bytes.NewReader(env.Payload))
+	out, err := e.make(env, now)
+	if err != nil {
+		return 0, err
+	}
+	req, err := out.request(attempt)
 	if err != nil {
 		return 0, handlers.Permanent(fmt.Errorf("make the request: %w", err))
 	}
-	req.GetBody = nil // or the transport sends a second time by itself when the answer does not come
-	req.Header = e.header(env, now)
 	// Not through http.Client: it would follow redirects and put the whole URL into its errors.
 	res, err := e.transport.RoundTrip(req)
 	if err != nil {
@@ -104,44 +114,6 @@ func (e *endpoint) post(ctx context.Context, env schema.Envelope, now time.Time)
 		return res.StatusCode, e.failed(ctx, attempt, fmt.Errorf("answered %d, but the answer broke off: %w", res.StatusCode, err))
 	}
 	return res.StatusCode, e.verdict(res)
-}
-
-// header returns the headers of one attempt.
-func (e *endpoint) header(env schema.Envelope, now time.Time) http.Header {
-	h := e.headers.Clone()
-	id := env.ID
-	if env.Replay != nil {
-		id = env.Replay.Of
-	}
-	stamp := strconv.FormatInt(now.Unix(), 10)
-	h.Set(HeaderID, id)
-	h.Set(HeaderTimestamp, stamp)
-	if len(e.keys) > 0 {
-		signatures := make([]string, len(e.keys))
-		for i, key := range e.keys {
-			signatures[i] = signature(key, id, stamp, env.Payload)
-		}
-		h.Set(HeaderSignature, strings.Join(signatures, " "))
-	}
-	for name, value := range schema.CloudEvent(env) {
-		switch name {
-		case schema.HeaderContentType: // the binding for HTTP has it in Content-Type
-		case schema.HeaderKey:
-			h.Set("Idempotency-Key", value)
-			fallthrough
-		default:
-			h.Set(name, value)
-		}
-	}
-	h.Set("Content-Type", "application/octet-stream")
-	for name, value := range map[string]string{
-		"Content-Type": env.ContentType, schema.HeaderTraceParent: env.TraceParent, schema.HeaderTraceState: env.TraceState,
-	} {
-		if value != "" && isHeaderValue(value) { // messages of foreign publishers may have anything there
-			h.Set(name, value)
-		}
-	}
-	return h
 }
 
 // failed gives the error of an attempt without an answer its kind.

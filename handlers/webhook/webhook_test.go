@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/millbridge/millbridge/handlers"
+	"github.com/millbridge/millbridge/handlers/configgroup"
 	"github.com/millbridge/millbridge/handlers/outbound"
 	"github.com/millbridge/millbridge/handlers/webhook"
 	"github.com/millbridge/millbridge/schema"
@@ -77,12 +78,19 @@ func status(code int, header ...string) http.HandlerFunc {
 	}
 }
 
-// local allows the loopback servers of these tests.
-var local = outbound.Network{AllowPrivate: true}
+var text = configgroup.NewSecret
 
+func texts(list ...string) (secrets []configgroup.Secret) {
+	for _, s := range list {
+		secrets = append(secrets, text(s))
+	}
+	return secrets
+}
+
+// newHook allows the loopback servers of these tests.
 func newHook(t *testing.T, cfg webhook.Config) handlers.Handler {
 	t.Helper()
-	if cfg.Network.Resolver == nil && !cfg.AllowPrivate && cfg.AllowedNetworks == nil {
+	if cfg.Network == nil {
 		cfg.AllowPrivate = true
 	}
 	h, err := webhook.New(cfg)
@@ -108,7 +116,7 @@ func TestHandle_sends_the_same_message_signed_anew_on_each_attempt(t *testing.T)
 	server := newReceiver(t, status(500), status(503), status(204))
 	clock := time.Now().Add(-2 * time.Second).Truncate(time.Second)
 	hook := newHook(t, webhook.Config{
-		URL: server.URL + "/hook?token=x", Secrets: []string{oldSecret, newSecret}, Headers: map[string]string{"authorization": "Bearer x", "User-Agent": "shop"},
+		URL: text(server.URL + "/hook?token=x"), Secrets: texts(oldSecret, newSecret), Headers: map[string]configgroup.Secret{"authorization": text("Bearer x"), "User-Agent": text("shop")},
 		Now: func() time.Time { return clock },
 	})
 	for i, wantErr := range []bool{true, true, false} {
@@ -144,7 +152,7 @@ func TestHandle_sends_the_same_message_signed_anew_on_each_attempt(t *testing.T)
 			"ce-idempotencykey":   "Order%207/%C3%A9",
 			"ce-datacontenttype":  "",
 			"x-meta":              "",
-			"Accept-Encoding":     "",
+			"Accept-Encoding":     "identity",
 			"mb-version":          "",
 			schema.HeaderID:       "",
 			schema.HeaderReplayOf: "",
@@ -170,7 +178,7 @@ func TestHandle_of_a_replay_has_the_first_id(t *testing.T) {
 	server := newReceiver(t, status(200))
 	env := schema.NewJob("crm", "a", nil)
 	env.Replay = &schema.Replay{Handler: "crm", Of: "first", Number: 2}
-	if err := newHook(t, webhook.Config{URL: server.URL}).Handle(t.Context(), env); err != nil {
+	if err := newHook(t, webhook.Config{URL: text(server.URL)}).Handle(t.Context(), env); err != nil {
 		t.Fatal(err)
 	}
 	h := server.got()[0].header
@@ -185,7 +193,7 @@ func TestHandle_of_a_replay_has_the_first_id(t *testing.T) {
 func TestHandle_payloads(t *testing.T) {
 	t.Parallel()
 	server := newReceiver(t, status(200))
-	hook := newHook(t, webhook.Config{URL: server.URL})
+	hook := newHook(t, webhook.Config{URL: text(server.URL)})
 	payloads := [][]byte{nil, {}, {0}, []byte("\xff\x00\r\n"), bytes.Repeat([]byte("x"), schema.DefaultPayload)}
 	for i, p := range payloads {
 		env := schema.NewJob("t", "a", p)
@@ -225,7 +233,7 @@ func TestHandle_answers(t *testing.T) {
 		{status(429, "Retry-After", "soon"), "temporary", 0},
 		{status(500), "temporary", 0},
 	} {
-		err := newHook(t, webhook.Config{URL: newReceiver(t, tt.answer).URL}).Handle(t.Context(), schema.NewJob("t", "a", nil))
+		err := newHook(t, webhook.Config{URL: text(newReceiver(t, tt.answer).URL)}).Handle(t.Context(), schema.NewJob("t", "a", nil))
 		kind := ""
 		if err != nil {
 			kind = schema.KindOf(err).String()
@@ -240,7 +248,7 @@ func TestHandle_retry_after_date_by_the_clock(t *testing.T) {
 	t.Parallel()
 	date := time.Now().Add(90 * time.Second)
 	server := newReceiver(t, status(429, "Retry-After", date.UTC().Format(http.TimeFormat)))
-	hook := newHook(t, webhook.Config{URL: server.URL, RetryAfterMax: 80 * time.Second, Now: func() time.Time { return date.Truncate(time.Second).Add(-70 * time.Second) }})
+	hook := newHook(t, webhook.Config{URL: text(server.URL), RetryAfterMax: 80 * time.Second, Now: func() time.Time { return date.Truncate(time.Second).Add(-70 * time.Second) }})
 	if wait, ok := schema.RetryAfterOf(hook.Handle(t.Context(), schema.NewJob("t", "a", nil))); !ok || wait != 70*time.Second {
 		t.Errorf("wait %v, %v", wait, ok)
 	}
@@ -252,7 +260,7 @@ func TestHandle_never_follows_redirects(t *testing.T) {
 	for code, kind := range map[int]schema.ErrorKind{301: schema.Permanent, 302: schema.Temporary, 303: schema.Temporary, 307: schema.Temporary, 308: schema.Permanent} {
 		for _, location := range []string{inside.URL, "http://169.254.169.254/latest/meta-data/", "/other", "", "file:///etc/passwd"} {
 			server := newReceiver(t, status(code, "Location", location))
-			err := newHook(t, webhook.Config{URL: server.URL}).Handle(t.Context(), schema.NewJob("t", "a", []byte("x")))
+			err := newHook(t, webhook.Config{URL: text(server.URL)}).Handle(t.Context(), schema.NewJob("t", "a", []byte("x")))
 			wantKind(t, err, kind)
 			if err != nil && (!strings.Contains(err.Error(), strconv.Itoa(code)) || strings.Contains(err.Error(), "169.254")) {
 				t.Errorf("%d: error %q", code, err)
@@ -278,11 +286,11 @@ func TestHandle_over_TLS(t *testing.T) {
 		t.Cleanup(server.Close)
 		env := schema.NewJob("t", "a", []byte("x"))
 		trust := server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
-		err := newHook(t, webhook.Config{URL: server.URL, Network: outbound.Network{AllowPrivate: true, TLS: &tls.Config{RootCAs: trust}}}).Handle(t.Context(), env)
+		err := newHook(t, webhook.Config{URL: text(server.URL), Network: &outbound.Network{AllowPrivate: true, TLS: &tls.Config{RootCAs: trust}}}).Handle(t.Context(), env)
 		if err != nil {
 			t.Error(err)
 		}
-		wantKind(t, newHook(t, webhook.Config{URL: server.URL}).Handle(t.Context(), env), schema.Temporary)
+		wantKind(t, newHook(t, webhook.Config{URL: text(server.URL)}).Handle(t.Context(), env), schema.Temporary)
 		want := "HTTP/1.1"
 		if http2 {
 			want = "HTTP/2.0"
@@ -300,7 +308,7 @@ func TestHandle_when_the_run_ends(t *testing.T) {
 		entered <- struct{}{}
 		<-r.Context().Done()
 	})
-	hook := newHook(t, webhook.Config{URL: server.URL})
+	hook := newHook(t, webhook.Config{URL: text(server.URL)})
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		<-entered
@@ -323,7 +331,7 @@ func TestWebhooks_share_connections(t *testing.T) {
 	var addresses []string
 	server := newReceiver(t, func(_ http.ResponseWriter, r *http.Request) { addresses = append(addresses, r.RemoteAddr) })
 	for _, path := range []string{"/a", "/b"} {
-		if err := newHook(t, webhook.Config{URL: server.URL + path, Network: local}).Handle(t.Context(), schema.NewJob("t", "a", nil)); err != nil {
+		if err := newHook(t, webhook.Config{URL: text(server.URL + path)}).Handle(t.Context(), schema.NewJob("t", "a", nil)); err != nil {
 			t.Fatal(err)
 		}
 	}

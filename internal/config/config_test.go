@@ -155,7 +155,7 @@ func TestParse_checks_values(t *testing.T) {
 		"targets: {Crm: {type: webhook, url: 'http://h'}}":                            `"Crm" is not a name`,
 		"targets: {crm: {type: webhook, url: ftp://h}}":                               "targets.crm.url: is not an http or https address",
 		"targets: {crm: {type: webhook, url: http://127.0.0.1/}}":                     "targets.crm.url: address 127.0.0.1 is not allowed",
-		"targets: {crm: {type: webhook, url: http://h, secrets: [x]}}":                "targets.crm.secrets: secret 1: ",
+		"targets: {crm: {type: webhook, url: http://h, secrets: [x]}}":                "targets.crm.secrets: number 1 ",
 		"targets: {crm: {type: webhook, retry: {factor: 0.5}}}":                       "targets.crm.retry.factor: is 0.5, must be at least 1",
 		"targets: {crm: {type: webhook, breaker: {failures: -1}}}":                    "targets.crm.breaker.failures: must be between",
 		"targets: {crm: {type: webhook, breaker: {cooldown: 0s}}}":                    "targets.crm.breaker.cooldown: must be more than 0",

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/millbridge/millbridge/handlers"
+	"github.com/millbridge/millbridge/handlers/configgroup"
 	"github.com/millbridge/millbridge/handlers/outbound"
 	"github.com/millbridge/millbridge/handlers/webhook"
 	"github.com/millbridge/millbridge/schema"
@@ -152,7 +153,8 @@ func (c *shippingCompany) booked() (parcels, forged int) {
 // shipping reaches the company as a webhook. Loopback addresses are refused unless they are allowed explicitly.
 func shipping(url string) (handlers.Target, error) {
 	post, err := webhook.New(webhook.Config{
-		URL: url, Secrets: []string{shippingSecret}, Timeout: 5 * time.Second, Network: outbound.Network{AllowPrivate: true},
+		URL: configgroup.NewSecret(url), Secrets: []configgroup.Secret{configgroup.NewSecret(shippingSecret)}, Timeout: 5 * time.Second,
+		Settings: outbound.Settings{AllowPrivate: true},
 	})
 	return handlers.Target{Name: "shipping", Handler: post, Policy: quick(5)}, err
 }

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/millbridge/millbridge/handlers"
+	"github.com/millbridge/millbridge/handlers/configgroup"
+	"github.com/millbridge/millbridge/handlers/outbound"
 	"github.com/millbridge/millbridge/handlers/webhook"
 	"github.com/millbridge/millbridge/internal/testkit"
 	"github.com/millbridge/millbridge/schema"
@@ -82,10 +84,12 @@ func reset(w http.ResponseWriter, _ *http.Request) {
 	_ = conn.Close()
 }
 
+var text = configgroup.NewSecret
+
 // hook makes a webhook the handler of a target; loopback is allowed unless the configuration has its own rules.
 func hook(t *testing.T, name string, retry schema.RetryPolicy, cfg webhook.Config) handlers.Target {
 	t.Helper()
-	if cfg.Network.Resolver == nil && cfg.AllowedNetworks == nil {
+	if cfg.Network == nil {
 		cfg.AllowPrivate = true
 	}
 	h, err := webhook.New(cfg)
@@ -101,7 +105,7 @@ var soon = schema.RetryPolicy{MaxAttempts: 5, Base: 30 * time.Millisecond, Facto
 func TestC23_signed_bytes_are_the_sent_bytes(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		server := serve(t, answer(500), reset, answer(200))
-		run(t, w.open(t, hook(t, "crm", schema.RetryPolicy{MaxAttempts: 5, Base: 1100 * time.Millisecond, Factor: 1}, webhook.Config{URL: server.URL, Secrets: []string{secret}})))
+		run(t, w.open(t, hook(t, "crm", schema.RetryPolicy{MaxAttempts: 5, Base: 1100 * time.Millisecond, Factor: 1}, webhook.Config{URL: text(server.URL), Secrets: []configgroup.Secret{text(secret)}})))
 		body := `{"b":1, "a":1.0,"n":9007199254740993}`
 		job := schema.NewJob("crm", "contact.update", []byte(body), schema.WithContentType("application/json"))
 		w.publish(t, job)
@@ -164,7 +168,7 @@ func TestC24_webhooks_do_not_lead_inside(t *testing.T) {
 		inside := serve(t, answer(200))
 		port := inside.URL[strings.LastIndexByte(inside.URL, ':'):]
 		for _, u := range []string{inside.URL, "http://2130706433" + port, "http://0177.0.0.1" + port, "http://[::ffff:127.0.0.1]" + port, "http://169.254.169.254/", "http://user:pass@example.org/"} {
-			if _, err := webhook.New(webhook.Config{URL: u}); err == nil {
+			if _, err := webhook.New(webhook.Config{URL: text(u)}); err == nil {
 				t.Errorf("%s is accepted without an opt-in", u)
 			}
 		}
@@ -179,17 +183,15 @@ func TestC24_webhooks_do_not_lead_inside(t *testing.T) {
 		}
 		for _, code := range []int{301, 302, 303, 307, 308} {
 			for i, location := range []string{inside.URL, "http://169.254.169.254/latest/meta-data/"} {
-				add(fmt.Sprintf("redirect-%d-%d", code, i), fmt.Sprintf("answered %d", code), webhook.Config{URL: serve(t, answer(code, "Location", location)).URL})
+				add(fmt.Sprintf("redirect-%d-%d", code, i), fmt.Sprintf("answered %d", code), webhook.Config{URL: text(serve(t, answer(code, "Location", location)).URL)})
 			}
 		}
 		secure := httptest.NewTLSServer(answer(302, "Location", inside.URL)) // a downgrade besides
 		t.Cleanup(secure.Close)
-		downgrade := webhook.Config{URL: secure.URL}
-		downgrade.TLS = secure.Client().Transport.(*http.Transport).TLSClientConfig
+		downgrade := webhook.Config{URL: text(secure.URL), Network: &outbound.Network{AllowPrivate: true, TLS: secure.Client().Transport.(*http.Transport).TLSClientConfig}}
 		add("downgrade", "answered 302", downgrade)
 		for i, address := range []string{"127.0.0.1", "10.1.2.3", "::1", "::ffff:127.0.0.1", "0.0.0.0", "100.64.0.1", "169.254.169.254", "192.168.0.1", "fd00::1"} {
-			cfg := webhook.Config{URL: "http://hook.test" + port}
-			cfg.Resolver = resolver(t, func() string { return address })
+			cfg := webhook.Config{URL: text("http://hook.test" + port), Network: &outbound.Network{Resolver: resolver(t, func() string { return address })}}
 			add(fmt.Sprintf("name-%d", i), "is not allowed", cfg)
 		}
 
@@ -208,13 +210,14 @@ func TestC24_webhooks_do_not_lead_inside(t *testing.T) {
 		})}
 		go func() { _ = server.Serve(outside) }()
 		t.Cleanup(func() { server.Close() })
-		rebinding := webhook.Config{URL: "http://hook.test" + port}
-		rebinding.AllowedNetworks = []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32")}
-		rebinding.Resolver = resolver(t, func() string {
-			mu.Lock()
-			defer mu.Unlock()
-			return []string{"127.0.0.2", "127.0.0.1"}[turn]
-		})
+		rebinding := webhook.Config{URL: text("http://hook.test" + port), Network: &outbound.Network{
+			AllowedNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32")},
+			Resolver: resolver(t, func() string {
+				mu.Lock()
+				defer mu.Unlock()
+				return []string{"127.0.0.2", "127.0.0.1"}[turn]
+			}),
+		}}
 		targets = append(targets, hook(t, "rebinding", soon, rebinding))
 
 		bridge := w.open(t, targets...)
@@ -328,14 +331,14 @@ func TestC25_answers_with_a_meaning(t *testing.T) {
 		})
 		fast := serve(t, answer(200))
 		servers := make(map[string]*endpoint)
-		targets := []handlers.Target{hook(t, "stuck", soon, webhook.Config{URL: stuck.URL}), hook(t, "fast", soon, webhook.Config{URL: fast.URL})}
+		targets := []handlers.Target{hook(t, "stuck", soon, webhook.Config{URL: text(stuck.URL)}), hook(t, "fast", soon, webhook.Config{URL: text(fast.URL)})}
 		for name, tt := range tests {
 			servers[name] = serve(t, tt.answers...)
 			most := 10 * time.Minute
 			if name == "too-long" {
 				most = 2 * time.Second
 			}
-			targets = append(targets, hook(t, name, soon, webhook.Config{URL: servers[name].URL, RetryAfterMax: most}))
+			targets = append(targets, hook(t, name, soon, webhook.Config{URL: text(servers[name].URL), RetryAfterMax: most}))
 		}
 		run(t, w.open(t, targets...))
 
