@@ -43,6 +43,7 @@ func TestDecide(t *testing.T) {
 		"snooze at last":      {3, fmt.Errorf("x: %w", schema.Snooze(cause, time.Second)), Decision{Verdict: Snoozed, Wait: time.Second}},
 		"snooze for a year":   {1, schema.Snooze(cause, 365*24*time.Hour), Decision{Verdict: Snoozed, Wait: maxRetryAfter}},
 		"snooze, but fatal":   {1, schema.WithKind(schema.Permanent, schema.Snooze(cause, time.Second)), Decision{Verdict: Dead, Cause: schema.CausePermanent}},
+		"gone":                {1, schema.Gone(cause), Decision{Verdict: Dead, Cause: schema.CausePermanent}},
 		"cancel":              {1, schema.Cancel(cause), Decision{Verdict: Cancelled, Cause: schema.CauseCancelled}},
 		"cancel at last":      {3, fmt.Errorf("x: %w", schema.Cancel(cause)), Decision{Verdict: Cancelled, Cause: schema.CauseCancelled}},
 		"cancel, but later":   {1, schema.RetryAfter(schema.Cancel(cause), time.Second), Decision{Verdict: Retry, Wait: time.Second}},

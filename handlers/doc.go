@@ -65,6 +65,8 @@
 //   - [RetryAfter]: again after the wait that the other side asked for; it counts as an attempt.
 //   - [Snooze]: not ready yet, again after a wait; it costs no attempt.
 //   - [Cancel]: nobody wants it any more. Done with, its reason kept, no dead letter.
+//   - [Gone]: whom the target calls wants no more messages. The target is disabled if its [Breaker] disables at all; the
+//     message waits until it is enabled. Else as Permanent.
 //   - any other error, a panic, the end of the attempt's time: again by the retry policy, a dead letter when the attempts
 //     are used up.
 //
@@ -75,7 +77,7 @@
 //
 // The zero [Policy] makes 12 attempts within about half an hour, 30 seconds each, 10 at the same time in each
 // process. A target can have its own retries, time, concurrency, a rate over all processes, a [Breaker] that stops
-// calling what is down, and Ordered, which keeps messages with one ordering key in order through retries. A job type can
+// calling what is down and disables what does not come back, and Ordered, which keeps messages with one ordering key in order through retries. A job type can
 // have its own retries and time, which count before the target's, and the weakest path that it may take
 // ([schema.Durability]): a bridge or queue that offers less refuses to run it.
 //

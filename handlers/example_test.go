@@ -138,6 +138,11 @@ func ExampleCancel() {
 	// Output: cancel, wait 0s, cause "cancelled"
 }
 
+func ExampleGone() {
+	fate(handlers.Gone(errors.New("answered 410 Gone"))) // unless the target is disabled for it
+	// Output: dead, wait 0s, cause "permanent"
+}
+
 func ExampleCallFrom() {
 	remind := func(ctx context.Context) error {
 		call, _ := handlers.CallFrom(ctx)
@@ -210,7 +215,7 @@ func ExamplePolicy() {
 		Concurrency: 4,
 		Rate:        5, // a second, over all processes
 		Ordered:     true,
-		Breaker:     handlers.Breaker{Failures: 10, Cooldown: time.Minute},
+		Breaker:     handlers.Breaker{Failures: 10, Cooldown: time.Minute, DisableAfter: 5 * 24 * time.Hour},
 	}
 	fmt.Println(policy.Validate())
 	fmt.Println(handlers.Policy{Rate: -1, Breaker: handlers.Breaker{Failures: -1}}.Validate())

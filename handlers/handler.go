@@ -35,3 +35,8 @@ func Snooze(err error, wait time.Duration) error { return schema.Snooze(err, wai
 // Cancel says that nobody wants any more what the message asks for: it is done with, keeps err as its reason, and leaves
 // no dead letter. It returns nil for a nil err.
 func Cancel(err error) error { return schema.Cancel(err) }
+
+// Gone says that whom the target calls wants no more messages, whatever they are, as a webhook's receiver does with 410.
+// A target whose [Breaker] has DisableAfter set is disabled at once: the message waits with all others until an operator
+// enables it, and loses no attempt. Without, Gone is [Permanent]. It returns nil for a nil err.
+func Gone(err error) error { return schema.Gone(err) }

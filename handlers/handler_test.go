@@ -39,7 +39,7 @@ func TestErrors_carry_kind_and_wait(t *testing.T) {
 	if err := fmt.Errorf("call: %w", handlers.Cancel(cause)); !schema.IsCancel(err) || schema.KindOf(err) != schema.Permanent || !errors.Is(err, cause) {
 		t.Errorf("cancel: %v is %v", err, schema.KindOf(err))
 	}
-	if handlers.Permanent(nil) != nil || handlers.RetryAfter(nil, time.Second) != nil || handlers.Snooze(nil, 0) != nil || handlers.Cancel(nil) != nil {
+	if handlers.Permanent(nil) != nil || handlers.RetryAfter(nil, time.Second) != nil || handlers.Snooze(nil, 0) != nil || handlers.Cancel(nil) != nil || handlers.Gone(nil) != nil {
 		t.Error("nil must stay nil")
 	}
 }
@@ -100,9 +100,9 @@ func TestPolicy(t *testing.T) {
 	if err := p.Validate(); err != nil {
 		t.Error(err)
 	}
-	bad := handlers.Policy{Retry: schema.RetryPolicy{MaxAttempts: -1, Base: -1, Factor: 1}, Timeout: -1, Concurrency: -2, Rate: math.Inf(1), Mode: 9, MaxCrashes: -3, Breaker: handlers.Breaker{Failures: -1, Cooldown: -1}}
+	bad := handlers.Policy{Retry: schema.RetryPolicy{MaxAttempts: -1, Base: -1, Factor: 1}, Timeout: -1, Concurrency: -2, Rate: math.Inf(1), Mode: 9, MaxCrashes: -3, Breaker: handlers.Breaker{Failures: -1, Cooldown: -1, DisableAfter: -1}}
 	err := bad.Validate()
-	for _, want := range []string{"max_attempts is -1", "base is -1ns", "timeout is -1ns", "concurrency is -2", "rate is +Inf", "mode is unknown(9)", "max_crashes is -3", "breaker.failures is -1", "breaker.cooldown is -1ns"} {
+	for _, want := range []string{"max_attempts is -1", "base is -1ns", "timeout is -1ns", "concurrency is -2", "rate is +Inf", "mode is unknown(9)", "max_crashes is -3", "breaker.failures is -1", "breaker.cooldown is -1ns", "breaker.disable_after is -1ns"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v lacks %q", err, want)
 		}

@@ -61,12 +61,16 @@ type Policy struct {
 
 // A Breaker stops the runs of a handler, in all processes, when too many in a row have failed for a temporary reason.
 // The messages wait in their stream meanwhile and lose no attempts. After a pause one message is let through: if it
-// succeeds, all are; if not, there is another pause.
+// succeeds, all are; if not, there is another pause. What fails for days is disabled: its messages wait, too, and nothing
+// is tried until an operator enables it.
 type Breaker struct {
 	// Failures is how many in a row open the breaker; 0 means that it never opens.
 	Failures int `yaml:"failures" json:"failures"`
 	// Cooldown is the pause before the next message is let through; 0 means [DefaultCooldown].
 	Cooldown time.Duration `yaml:"cooldown" json:"cooldown"`
+	// DisableAfter is for how long every run must have failed until the handler is disabled; 0 means never. The event
+	// [schema.HandlerDisabled] tells of it. See [Gone] for those who need not wait for so long.
+	DisableAfter time.Duration `yaml:"disable_after" json:"disable_after"`
 }
 
 // Defaults of a [Policy].
@@ -139,6 +143,9 @@ func (p Policy) Validate() error {
 	}
 	if p.Breaker.Cooldown < 0 {
 		errs = append(errs, fmt.Errorf("breaker.cooldown is %v, must not be negative", p.Breaker.Cooldown))
+	}
+	if p.Breaker.DisableAfter < 0 {
+		errs = append(errs, fmt.Errorf("breaker.disable_after is %v, must not be negative", p.Breaker.DisableAfter))
 	}
 	if p.MaxCrashes < 0 {
 		errs = append(errs, fmt.Errorf("max_crashes is %d, must not be negative", p.MaxCrashes))

@@ -13,6 +13,9 @@ func (c *chain) admit(r *run) (leave func(), ok bool) {
 		}
 		<-c.slots
 	}
+	if c.breaker.holds() {
+		c.unbegun(r) // the process may die before a stop can say so
+	}
 	for c.breaker.await(r, c.runs) {
 		if units = c.units != nil && c.take(c.units); c.units != nil && !units || !c.awaitTurn(r) {
 			break

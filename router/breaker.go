@@ -21,32 +21,45 @@ type circuits interface {
 	CircuitFailed(ctx context.Context, handler, reason string, limit int, cooldown time.Duration) (schema.Circuit, error)
 	CircuitProbe(ctx context.Context, handler string, cooldown time.Duration) (bool, error)
 	CircuitClosed(ctx context.Context, handler string) error
+	DisableHandler(ctx context.Context, handler, reason string, failing time.Duration) (c schema.Circuit, changed bool, err error)
 }
 
-// breaker keeps a handler from being called while what it calls is down. A nil breaker lets everything through.
+// breaker keeps a handler from being called while what it calls is down, and while it is disabled. A nil breaker lets
+// everything through.
 type breaker struct {
 	store   circuits
 	handler string
 	policy  handlers.Breaker
+	nudge   func() // wakes the forwarder
 	log     *slog.Logger
 
 	mu      sync.Mutex
-	last    schema.Circuit // as it was last seen
-	known   bool           // the store has failures of the handler
-	open    bool
-	until   time.Time // open: when the next probe may be asked for
-	asking  bool      // somebody does
-	spare   bool      // we may probe, and who was to do it did not
+	last    schema.Circuit // as it was last seen, and closed if this breaker never opens
+	known   bool           // the store has a circuit of the handler
+	until   time.Time      // open: when the next probe may be asked for
+	asking  bool           // somebody does
+	spare   bool           // we may probe, and who was to do it did not
 	waiting int
 	version int           // counts what we have found out ourselves
 	changed chan struct{} // closed when waiters should look again
 }
 
-func newBreaker(store circuits, handler string, policy handlers.Breaker, log *slog.Logger) *breaker {
-	if policy.Failures == 0 {
+// newBreaker returns the breaker of a handler. Whatever its policy, an operator may disable it, as long as there is a
+// database that says so.
+func newBreaker(store Store, handler string, policy handlers.Breaker, nudge func(), log *slog.Logger) *breaker {
+	if _, none := store.(noDatabase); none {
 		return nil
 	}
-	return &breaker{store: store, handler: handler, policy: policy, log: log, changed: make(chan struct{})}
+	return &breaker{store: store, handler: handler, policy: policy, nudge: nudge, log: log, changed: make(chan struct{})}
+}
+
+// counts reports whether anything comes of failures.
+func (b *breaker) counts() bool { return b.policy.Failures > 0 || b.policy.DisableAfter > 0 }
+
+// holds reports whether messages wait at this time.
+func (b *breaker) holds() bool {
+	c, _ := b.state()
+	return c.Open
 }
 
 // await holds r back while the circuit is open, unless r is the one that is to probe; false if r should not begin any
@@ -59,9 +72,11 @@ func (b *breaker) await(r *run, runs *runs) bool {
 		b.mu.Lock()
 		changed, wait, ask := b.changed, b.until.Sub(runs.now()), false
 		switch {
-		case !b.open:
+		case !b.last.Open:
 			b.mu.Unlock()
 			return true
+		case b.last.Disabled:
+			wait = circuitPoll
 		case b.spare:
 			b.spare, r.probe = false, true
 			b.mu.Unlock()
@@ -121,12 +136,15 @@ func (b *breaker) ask(runs *runs) bool {
 
 // stops reports whether the circuit has been opened since r was let through.
 func (b *breaker) stops(r *run) bool {
-	if b == nil || r.probe {
+	if b == nil {
 		return false
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.open
+	if b.last.Disabled {
+		r.probe = false
+	}
+	return b.last.Open && !r.probe
 }
 
 // note tells the circuit how a run has ended. What a handler gives up for good, snoozes or cancels says that the other
@@ -142,6 +160,7 @@ func (b *breaker) note(r *run, err error, d handlers.Decision) error {
 		errors.Is(r.failure, schema.ErrRetryTransaction):
 	case r.failure == nil:
 		return b.closed(r)
+	case !b.counts():
 	case d.Verdict == handlers.Retry, d.Verdict == handlers.Dead && d.Cause == schema.CauseExhausted:
 		return b.failed(r, err)
 	case r.probe && (d.Verdict == handlers.Dead || d.Verdict == handlers.Snoozed || d.Verdict == handlers.Cancelled):
@@ -159,7 +178,7 @@ func (b *breaker) giveBack(r *run) {
 	r.probe = false
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.spare = b.open
+	b.spare = b.last.Open
 	b.wake()
 }
 
@@ -173,20 +192,56 @@ func (b *breaker) failed(r *run, err error) error {
 		return fmt.Errorf("count failure of the target: %w", ferr)
 	}
 	r.probe = false
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.version++
-	b.set(c, true, now)
+	b.learn(c, true, now)
+	if b.policy.DisableAfter > 0 && !c.Disabled && c.Failing >= b.policy.DisableAfter {
+		return b.disable(ctx, err, b.policy.DisableAfter)
+	}
 	return nil
 }
 
-// closed forgets the failures. Without any it costs nothing.
+// gone disables the handler because a run has found that whom it calls wants nothing more, if the policy says so.
+func (b *breaker) gone(r *run, err error) bool {
+	if b == nil || b.policy.DisableAfter == 0 {
+		return false
+	}
+	ctx, cancel := storeContext(r.ctx)
+	defer cancel()
+	if failed := b.disable(ctx, err, 0); failed != nil {
+		b.log.Warn("circuit not updated", append(r.fields(), "error", schema.Reason(failed))...)
+		b.giveBack(r)
+	}
+	r.probe = false
+	return true
+}
+
+func (b *breaker) disable(ctx context.Context, why error, failing time.Duration) error {
+	now := time.Now()
+	c, changed, err := b.store.DisableHandler(ctx, b.handler, schema.Reason(why), failing)
+	if err != nil {
+		return fmt.Errorf("disable the target: %w", err)
+	}
+	b.learn(c, c.Handler != "", now)
+	if changed {
+		b.nudge()
+	}
+	return nil
+}
+
+// learn takes over what this process has found out itself.
+func (b *breaker) learn(c schema.Circuit, found bool, now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.version++
+	b.set(c, found, now)
+}
+
+// closed forgets the failures. Without any it costs nothing, and a handler that is disabled stays so.
 func (b *breaker) closed(r *run) error {
 	r.probe = false
 	b.mu.Lock()
-	known := b.known
+	failing := b.known && !b.last.Disabled
 	b.mu.Unlock()
-	if !known {
+	if !failing {
 		return nil
 	}
 	ctx, cancel := storeContext(r.ctx)
@@ -194,10 +249,7 @@ func (b *breaker) closed(r *run) error {
 	if err := b.store.CircuitClosed(ctx, b.handler); err != nil {
 		return fmt.Errorf("close the circuit of the target: %w", err)
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.version++
-	b.set(schema.Circuit{}, false, time.Time{})
+	b.learn(schema.Circuit{}, false, time.Time{})
 	return nil
 }
 
@@ -211,17 +263,23 @@ func (b *breaker) heard(c schema.Circuit, found bool, version int, now time.Time
 }
 
 func (b *breaker) set(c schema.Circuit, found bool, now time.Time) {
-	was := b.open
-	b.known, b.open, b.last = found, found && c.Open, c
+	c.Open = c.Disabled || c.Open && b.policy.Failures > 0
+	was := b.last
+	b.known, b.last = found, c
 	b.until = now.Add(max(c.Left, 0))
 	switch {
-	case b.open && !was:
+	case c.Disabled && !was.Disabled:
+		b.spare = false
+		b.log.Error("the target is disabled, its messages wait until it is enabled", "target", b.handler, "since", c.Since, "failures", c.Failures, "reason", c.Reason)
+	case was.Disabled && !c.Disabled:
+		b.log.Info("the target is enabled, its messages go on", "target", b.handler)
+	case c.Open && !was.Open:
 		b.log.Warn("the target fails, its messages wait", "target", b.handler, "failures", c.Failures, "cooldown", b.policy.Cooldown, "error", c.Reason)
-	case was && !b.open:
+	case was.Open && !c.Open:
 		b.spare = false
 		b.log.Info("the target works again, its messages go on", "target", b.handler)
 	}
-	if was != b.open {
+	if was.Open != c.Open || was.Disabled != c.Disabled {
 		b.wake()
 	}
 }

@@ -36,7 +36,7 @@ type chain struct {
 	trials   chan struct{} // one place
 	units    chan struct{} // one place for each transaction that handlers of the bridge may hold; nil if this one needs none
 	pace     *pace
-	breaker  *breaker // nil for a handler without
+	breaker  *breaker // nil without a database
 	nudge    func()   // wakes the forwarder; nil if there is none
 	hooks    handlers.HookList
 	stats    stats

@@ -13,6 +13,8 @@ import (
 type Tally struct {
 	Forwarder jetstream.Tally `json:"forwarder"`
 	Counts
+	// Disabled are the targets and subscriptions whose messages wait until somebody enables them.
+	Disabled []string `json:"disabled,omitempty"`
 }
 
 const (
@@ -37,6 +39,7 @@ func (b *Bridge) Drain(ctx context.Context) (Tally, error) {
 	}
 	var tally Tally
 	err = b.drain(ctx, s, &tally)
+	tally.Disabled = b.disabled()
 	err = errors.Join(err, s.stop())
 	tally.Counts = b.counts().minus(before)
 	if err != nil {
@@ -138,6 +141,17 @@ func (b *Bridge) counts() Counts {
 		sum = sum.plus(counts)
 	}
 	return sum
+}
+
+func (b *Bridge) disabled() (names []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, c := range b.chains {
+		if circuit, _ := c.breaker.state(); circuit.Disabled {
+			names = append(names, c.name)
+		}
+	}
+	return names
 }
 
 func (b *Bridge) entered() int64 {

@@ -45,6 +45,7 @@ type testStore interface {
 	InboxByMessage(ctx context.Context, id string) ([]schema.InboxRecord, error)
 	InboxCounts(ctx context.Context) (map[string]map[schema.InboxState]int64, error)
 	Backlogs(ctx context.Context) ([]schema.Backlog, error)
+	EnableHandler(ctx context.Context, handler string) (c schema.Circuit, changed bool, err error)
 }
 
 // bench is a store and a server of one test.

@@ -74,7 +74,7 @@ func (b *Bridge) Health(ctx context.Context) Health {
 			problem("%s: not consuming: %s", c.name, hh.Reason)
 		}
 		if hh.Circuit.Open {
-			problem("%s: %s", c.name, openText(hh.Circuit))
+			problem("%s: %s", c.name, hh.Circuit.Why())
 		}
 		if hh.Fault != "" {
 			problem("%s: %s", c.name, hh.Fault)
@@ -106,11 +106,6 @@ func (b *Bridge) Health(ctx context.Context) Health {
 		problem("%d jobs wait for target %q, which nobody serves", h.Unserved[target], target)
 	}
 	return h
-}
-
-// openText says in words that a circuit is open.
-func openText(c schema.Circuit) string {
-	return fmt.Sprintf("has failed %d times in a row, and its messages wait until a try succeeds: %s", c.Failures, c.Reason)
 }
 
 func (c *chain) health(active *session) HandlerHealth {

@@ -40,6 +40,10 @@ func (noDatabase) CircuitProbe(context.Context, string, time.Duration) (bool, er
 
 func (noDatabase) CircuitClosed(context.Context, string) error { return errNoDatabase }
 
+func (noDatabase) DisableHandler(context.Context, string, string, time.Duration) (schema.Circuit, bool, error) {
+	return schema.Circuit{}, false, errNoDatabase
+}
+
 func (noDatabase) Hold(context.Context, string, string, time.Duration) (bool, time.Duration, error) {
 	return false, 0, errNoDatabase
 }
@@ -86,6 +90,7 @@ func (b *Bridge) checkPolicy(name string, p handlers.Policy) error {
 	var errs []error
 	for what, asked := range map[string]bool{
 		"mode tx": p.Mode == handlers.ModeTx, "rate": p.Rate > 0, "ordered": p.Ordered, "breaker": p.Breaker.Failures > 0,
+		"breaker.disable_after": p.Breaker.DisableAfter > 0,
 	} {
 		if asked {
 			errs = append(errs, fmt.Errorf("%q: %s: %w", name, what, errNoDatabase))

@@ -21,6 +21,7 @@ func TestNoDatabase_handles_and_refuses(t *testing.T) {
 	}
 	for what, policy := range map[string]handlers.Policy{
 		"mode tx": {Mode: handlers.ModeTx}, "rate": {Rate: 1}, "ordered": {Ordered: true}, "breaker": {Breaker: handlers.Breaker{Failures: 1}},
+		"breaker.disable_after": {Breaker: handlers.Breaker{DisableAfter: 1}},
 	} {
 		err := bridge.Target(handlers.Target{Name: "x", Policy: policy, Handler: handlers.HandlerFunc(nil)})
 		if err == nil || !strings.Contains(err.Error(), what) || schema.KindOf(err) != schema.Permanent {

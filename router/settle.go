@@ -167,6 +167,9 @@ func (c *chain) conclude(r *run, err error) outcome {
 		return c.giveUp(r, verdict.cause, verdict.reason, err)
 	}
 	err = r.judge(err)
+	if schema.IsGone(err) && c.breaker.gone(r, err) {
+		err = handlers.Snooze(err, maxPause) // it comes back, and waits for the target to be enabled
+	}
 	d := handlers.Decide(r.retry, r.attempt(), r.inbox.MessageID, err)
 	c.noteCircuit(r, err, d)
 	var out outcome

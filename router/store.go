@@ -29,6 +29,7 @@ type Store interface {
 	CircuitFailed(ctx context.Context, handler, reason string, limit int, cooldown time.Duration) (schema.Circuit, error)
 	CircuitProbe(ctx context.Context, handler string, cooldown time.Duration) (bool, error)
 	CircuitClosed(ctx context.Context, handler string) error
+	DisableHandler(ctx context.Context, handler, reason string, failing time.Duration) (c schema.Circuit, changed bool, err error)
 
 	// The leases of ordered targets.
 	Hold(ctx context.Context, name, owner string, ttl time.Duration) (held bool, left time.Duration, err error)

@@ -53,6 +53,7 @@ const (
 	markNone mark = iota
 	markSnooze
 	markCancel
+	markGone
 )
 
 func (e *kindError) Error() string { return e.err.Error() }
@@ -115,6 +116,21 @@ func Cancel(err error) error {
 func IsCancel(err error) bool {
 	var marked *kindError
 	return errors.As(err, &marked) && marked.mark == markCancel
+}
+
+// Gone marks err as [Permanent] and as no fault of the message: what the work needs has been taken away for good, and no
+// message will fare better. It returns nil for a nil err.
+func Gone(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &kindError{kind: Permanent, err: err, mark: markGone}
+}
+
+// IsGone reports whether the outermost mark of err is that of [Gone].
+func IsGone(err error) bool {
+	var marked *kindError
+	return errors.As(err, &marked) && marked.mark == markGone
 }
 
 // KindOf returns the kind that err was marked with. An unmarked error is Permanent if it is a [*ValidationError],

@@ -51,6 +51,30 @@ func TestKindOf(t *testing.T) {
 	}
 }
 
+func TestGone_is_a_mark_of_its_own(t *testing.T) {
+	t.Parallel()
+	gone := schema.Gone(io.EOF)
+	for name, tt := range map[string]struct {
+		err  error
+		kind schema.ErrorKind
+		gone bool
+	}{
+		"gone":                {fmt.Errorf("a: %w", gone), schema.Permanent, true},
+		"snoozed over gone":   {schema.Snooze(gone, time.Minute), schema.Temporary, false},
+		"permanent over gone": {schema.WithKind(schema.Permanent, gone), schema.Permanent, false},
+		"gone over cancelled": {schema.Gone(schema.Cancel(io.EOF)), schema.Permanent, true},
+		"permanent":           {schema.WithKind(schema.Permanent, io.EOF), schema.Permanent, false},
+		"nil":                 {schema.Gone(nil), schema.Temporary, false},
+	} {
+		if schema.KindOf(tt.err) != tt.kind || schema.IsGone(tt.err) != tt.gone || schema.IsCancel(tt.err) {
+			t.Errorf("%s: kind %v, gone %v", name, schema.KindOf(tt.err), schema.IsGone(tt.err))
+		}
+	}
+	if schema.Gone(nil) != nil || !errors.Is(gone, io.EOF) || gone.Error() != "EOF" {
+		t.Errorf("the mark changes the error: %v", gone)
+	}
+}
+
 func TestSnooze_and_Cancel_are_marks_of_their_own(t *testing.T) {
 	t.Parallel()
 	snoozed, cancelled := schema.Snooze(io.EOF, time.Minute), schema.Cancel(io.EOF)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/millbridge/millbridge/handlers"
 	"github.com/millbridge/millbridge/handlers/outbound"
 )
 
@@ -11,7 +12,7 @@ import (
 func (e *endpoint) verdict(res *http.Response) error {
 	err := outbound.Verdict(res, e.now(), e.retryAfterMax)
 	if res.StatusCode == http.StatusGone {
-		return fmt.Errorf("%w; the receiver wants no more messages", err)
+		return handlers.Gone(fmt.Errorf("%w; the receiver wants no more messages", err))
 	}
 	return err
 }

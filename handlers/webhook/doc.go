@@ -20,7 +20,7 @@
 //	301, 308                        permanent: the URL must be changed
 //	408, 425, 429 and other 3xx     temporary
 //	5xx                             temporary
-//	410                             permanent: the receiver wants no more messages
+//	410                             permanent, and [handlers.Gone]: the receiver wants no more messages
 //	other 4xx and codes             permanent
 //	no or no complete answer        temporary
 //	address not allowed             permanent, without a connection

@@ -241,6 +241,9 @@ func TestHandle_answers(t *testing.T) {
 		if wait, _ := schema.RetryAfterOf(err); kind != tt.want || wait != tt.wait {
 			t.Errorf("%v is %q with wait %v, want %q with %v", err, kind, wait, tt.want, tt.wait)
 		}
+		if err != nil && schema.IsGone(err) != strings.Contains(err.Error(), "410") {
+			t.Errorf("%v: gone %v", err, schema.IsGone(err))
+		}
 	}
 }
 

@@ -52,7 +52,7 @@ func TestRun_serves_metrics(t *testing.T) {
 	}
 	contains(t, text, "# TYPE millbridge_unaccounted_messages gauge\nmillbridge_unaccounted_messages{stream=\"jobs\"} 0\nmillbridge_unaccounted_messages{stream=\"events\"} 0\n",
 		`millbridge_waiting_rows{stream="jobs",table="outbox"} 0`, "millbridge_verification_failing 0\n", "millbridge_dead_letters 0\n",
-		"# TYPE millbridge_circuit_open gauge\n")
+		"# TYPE millbridge_circuit_open gauge\n", "# TYPE millbridge_handler_disabled gauge\n")
 	seen := map[string]bool{}
 	for line := range strings.Lines(text) {
 		name, _, _ := strings.Cut(line, " ")

@@ -142,6 +142,9 @@ func circuitRows(st ops.Status) (rows [][]string) {
 		if c.Open {
 			state, since, next = "open", c.Since.UTC().Format(time.RFC3339), age(span(max(c.NextSeconds, 0)))
 		}
+		if c.Disabled {
+			state, next = "disabled", "-"
+		}
 		rows = append(rows, []string{c.Handler, state, strconv.Itoa(c.Failures), since, next, short(c.Reason, 60)})
 	}
 	return rows

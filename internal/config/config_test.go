@@ -40,7 +40,7 @@ targets:
     concurrency: 2
     rate: 12.5
     ordered: true
-    breaker: {failures: 7, cooldown: 15s}
+    breaker: {failures: 7, cooldown: 15s, disable_after: 5d}
     allow_private: true
   audit:
     type: webhook
@@ -78,7 +78,7 @@ func TestParse_reads_every_key(t *testing.T) {
 		c.Redactor().Redact("whsec_SECRET123SECRET123SECRET123SECRE https://crm.example.com/hooks/SECRET123"),
 		c.Targets["audit"].Events, c.TargetNames())
 	want := "/var/lib/millbridge shop postgres://app:SECRET123@db:5432/shop?sslmode=require 20 2 nats://n2:4222 bridge SECRET123 /ca.pem /c.pem /k.pem " +
-		"3 false 3d 45s 127.0.0.1:9464 {debug json} webhook {5 250ms 3 1m0s 0.1} 5s 2 12.5 true {7 15s} true *** *** " +
+		"3 false 3d 45s 127.0.0.1:9464 {debug json} webhook {5 250ms 3 1m0s 0.1} 5s 2 12.5 true {7 15s 5d} true *** *** " +
 		"[order.placed invoice.>] [audit crm]"
 	if strings.Join(strings.Fields(got), " ") != want {
 		t.Errorf("got  %s\nwant %s", got, want)
@@ -158,6 +158,7 @@ func TestParse_checks_values(t *testing.T) {
 		"targets: {crm: {type: webhook, url: http://h, secrets: [x]}}":                "targets.crm.secrets: number 1 ",
 		"targets: {crm: {type: webhook, retry: {factor: 0.5}}}":                       "targets.crm.retry.factor: is 0.5, must be at least 1",
 		"targets: {crm: {type: webhook, breaker: {failures: -1}}}":                    "targets.crm.breaker.failures: must be between",
+		"targets: {crm: {type: webhook, breaker: {disable_after: -1s}}}":              "targets.crm.breaker.disable_after: must be 0",
 		"targets: {crm: {type: webhook, breaker: {cooldown: 0s}}}":                    "targets.crm.breaker.cooldown: must be more than 0",
 		"targets: {crm: {type: webhook, rate: -1}}":                                   "targets.crm.rate: must be between",
 		"targets: {crm: {type: webhook, concurrency: 0}}":                             "targets.crm.concurrency: must be between",
@@ -225,7 +226,7 @@ func TestLoad_every_key_from_the_environment(t *testing.T) {
 		"targets.<name>.secrets": "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA,whsec_BBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBB", "targets.<name>.events": "e.f,g", "targets.<name>.retry.max_attempts": "2",
 		"targets.<name>.retry.base": "2s", "targets.<name>.retry.factor": "4", "targets.<name>.retry.max": "1h",
 		"targets.<name>.retry.jitter": "0.5", "targets.<name>.timeout": "9s", "targets.<name>.concurrency": "7", "targets.<name>.rate": "2.5",
-		"targets.<name>.ordered": "true", "targets.<name>.breaker.failures": "4", "targets.<name>.breaker.cooldown": "3s", "targets.<name>.allow_private": "true",
+		"targets.<name>.ordered": "true", "targets.<name>.breaker.failures": "4", "targets.<name>.breaker.cooldown": "3s", "targets.<name>.breaker.disable_after": "6d", "targets.<name>.allow_private": "true",
 	}
 	excluded := []string{ // they contradict another key of the list, or read a file
 		"database.url_file", "nats.creds_file", "nats.nkey_file", "nats.token_file", "nats.user", "nats.password", "nats.password_file",

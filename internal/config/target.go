@@ -33,8 +33,9 @@ type Target struct {
 
 // Breaker says when calls of a system that is down stop, in all processes.
 type Breaker struct {
-	Failures int      // in a row; 0 means never
-	Cooldown Duration // before one message is tried
+	Failures     int      // in a row; 0 means never
+	Cooldown     Duration // before one message is tried
+	DisableAfter Duration // of nothing but failures; 0 means never
 }
 
 func defaultTarget() *Target {
@@ -45,7 +46,7 @@ func defaultTarget() *Target {
 func (t *Target) Policy() handlers.Policy {
 	return handlers.Policy{
 		Retry: schema.RetryPolicy(t.Retry), Timeout: time.Duration(t.Timeout), Concurrency: t.Concurrency, Rate: t.Rate, Ordered: t.Ordered,
-		Breaker: handlers.Breaker{Failures: t.Breaker.Failures, Cooldown: time.Duration(t.Breaker.Cooldown)},
+		Breaker: handlers.Breaker{Failures: t.Breaker.Failures, Cooldown: time.Duration(t.Breaker.Cooldown), DisableAfter: time.Duration(t.Breaker.DisableAfter)},
 	}
 }
 
@@ -85,6 +86,7 @@ func (t *Target) settings(prefix string) []setting {
 		{"ordered", &t.Ordered},
 		{"breaker.failures", &t.Breaker.Failures},
 		{"breaker.cooldown", &t.Breaker.Cooldown},
+		{"breaker.disable_after", &t.Breaker.DisableAfter},
 	}
 	for i, s := range t.keys {
 		list = append(list, setting{s.Key, s})
@@ -178,6 +180,9 @@ func (t *Target) check(name string, fault func(key, format string, args ...any))
 	}
 	if t.Breaker.Cooldown <= 0 {
 		bad("breaker.cooldown", "must be more than 0")
+	}
+	if t.Breaker.DisableAfter < 0 {
+		bad("breaker.disable_after", "must be 0 (never) or more")
 	}
 	if t.Concurrency < 1 || t.Concurrency > 1000 {
 		bad("concurrency", "must be between 1 and 1000")

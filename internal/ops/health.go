@@ -59,8 +59,7 @@ func (s *Service) judge(st *Status, now time.Time) {
 	for _, c := range st.Circuits {
 		if c.Open {
 			open[c.Handler] = true
-			reason("%s has failed %d times in a row, and its messages wait since %s until a try succeeds: %s",
-				c.Handler, c.Failures, c.Since.UTC().Format(time.RFC3339), c.Reason)
+			reason("%s %s", c.Handler, c.why)
 		}
 	}
 	for _, c := range st.Consumers {

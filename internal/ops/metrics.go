@@ -142,10 +142,15 @@ func (e *exposition) write(v *Verification, failed int64, broken bool) {
 }
 
 func (e *exposition) circuits(list []Circuit) {
-	e.metric("millbridge_circuit_open", "gauge", "1 if the handler's messages wait because it has failed too often in a row; no sample for one that is well.")
-	for _, c := range list {
-		e.value("millbridge_circuit_open", map[bool]float64{true: 1}[c.Open], "handler", c.Handler)
+	gauge := func(name, help string, is func(Circuit) bool) {
+		e.metric(name, "gauge", help+"; no sample for one that is well.")
+		for _, c := range list {
+			e.value(name, map[bool]float64{true: 1}[is(c)], "handler", c.Handler)
+		}
 	}
+	gauge("millbridge_circuit_open", "1 if the handler's messages wait because it has failed too often in a row, or is disabled",
+		func(c Circuit) bool { return c.Open })
+	gauge("millbridge_handler_disabled", "1 if the handler's messages wait until it is enabled", func(c Circuit) bool { return c.Disabled })
 }
 
 func (e *exposition) metric(name, kind, help string) {

@@ -31,6 +31,7 @@ type Store interface {
 	InboxCounts(ctx context.Context) (map[string]map[schema.InboxState]int64, error)
 	verifyStore
 	sagaStore
+	switchStore
 	deadletters.Store
 }
 

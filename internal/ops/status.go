@@ -71,14 +71,17 @@ type Shard struct {
 	CursorSeq    uint64        `json:"cursor_seq"`
 }
 
-// Circuit is the breaker of a handler that has failed since it last succeeded.
+// Circuit is the breaker of a handler that has failed since it last succeeded, or that is disabled.
 type Circuit struct {
 	Handler     string    `json:"handler"`
-	Open        bool      `json:"open"` // its messages wait
+	Open        bool      `json:"open"`     // its messages wait
+	Disabled    bool      `json:"disabled"` // until it is enabled
 	Failures    int       `json:"failures"`
 	Since       time.Time `json:"since,omitzero"`
-	NextSeconds float64   `json:"next_seconds"` // open: until one message is tried; 0 or less: it is due
+	NextSeconds float64   `json:"next_seconds"` // open, not disabled: until one message is tried; 0 or less: it is due
 	Reason      string    `json:"reason"`
+
+	why string // open: in words
 }
 
 // Stop is a shard that does not go on until a person has decided.
@@ -171,7 +174,7 @@ func (s *Service) circuits(ctx context.Context) ([]Circuit, error) {
 	}
 	out := make([]Circuit, 0, len(list))
 	for _, c := range list {
-		out = append(out, Circuit{c.Handler, c.Open, c.Failures, c.Since, seconds(c.Left), c.Reason})
+		out = append(out, Circuit{c.Handler, c.Open, c.Disabled, c.Failures, c.Since, seconds(c.Left), c.Reason, c.Why()})
 	}
 	return out, nil
 }

@@ -55,6 +55,10 @@ func (l *lane) check(cfg Config) error {
 		return schema.WithKind(schema.Permanent,
 			fmt.Errorf("%s %q: its mode is %v, and Config.Units gives no transactions", l.what, l.name, handlers.ModeTx))
 	}
+	if l.policy.Breaker.DisableAfter > 0 {
+		return schema.WithKind(schema.Permanent,
+			fmt.Errorf("%s %q: breaker.disable_after: nobody could enable it again in a queue that is lost when the process ends", l.what, l.name))
+	}
 	typed, ok := l.handler.(interface{ Specs() []schema.JobSpec })
 	if !ok {
 		return nil

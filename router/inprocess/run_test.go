@@ -214,6 +214,7 @@ func TestTarget_refuses_what_the_queue_cannot_do(t *testing.T) {
 	target(t, q, "taken", handlers.Policy{}, ok)
 	for want, target := range map[string]handlers.Target{
 		"job billing.charge needs sqlite, and the in-process queue gives memory": {Name: "billing", Handler: &a},
+		"breaker.disable_after: nobody could enable it":                          {Name: "gone", Handler: ok, Policy: handlers.Policy{Breaker: handlers.Breaker{DisableAfter: time.Hour}}},
 		"Config.Units gives no transactions":                                     {Name: "tx", Handler: ok, Policy: handlers.Policy{Mode: handlers.ModeTx}},
 		"that is the name of a target":                                           {Name: "taken", Handler: ok},
 		"handler: there is none":                                                 {Name: "empty"},

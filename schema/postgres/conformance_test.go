@@ -120,7 +120,7 @@ func age(ctx context.Context, pool *pgxpool.Pool, d time.Duration) error {
 	for table, columns := range map[string][]string{
 		"outbox": {"created_at"}, "scheduled": {"created_at", "due_at"}, "parked": {"created_at", "parked_at"}, "keys": {"created_at"},
 		"shards": {"lease_until", "updated_at"}, "owners": {"acquired_at"}, "inbox": {"lease_until", "next_try", "updated_at", "since"}, "settled": {"settled_at"},
-		"leases": {"lease_until"}, "rates": {"next_at", "taken_at"}, "circuits": {"opened_at", "probe_at"}, "sagas": {"created_at", "updated_at"}, "saga_events": {"at"},
+		"leases": {"lease_until"}, "rates": {"next_at", "taken_at"}, "circuits": {"failing_at", "opened_at", "probe_at", "disabled_at"}, "sagas": {"created_at", "updated_at"}, "saga_events": {"at"},
 	} {
 		var set []string
 		for _, c := range columns {

@@ -60,6 +60,8 @@ type Store[Tx any] interface {
 	CircuitFailed(ctx context.Context, handler, reason string, limit int, cooldown time.Duration) (schema.Circuit, error)
 	CircuitProbe(ctx context.Context, handler string, cooldown time.Duration) (bool, error)
 	CircuitClosed(ctx context.Context, handler string) error
+	DisableHandler(ctx context.Context, handler, reason string, failing time.Duration) (c schema.Circuit, changed bool, err error)
+	EnableHandler(ctx context.Context, handler string) (c schema.Circuit, changed bool, err error)
 	Durability(ctx context.Context) (level schema.Durability, weak string, err error)
 	Sagas(ctx context.Context, f schema.SagaFilter) ([]schema.SagaRecord, error)
 	Saga(ctx context.Context, saga, id string) (rec schema.SagaRecord, found bool, err error)
@@ -120,6 +122,7 @@ func Run[Tx any](t *testing.T, open Opener[Tx]) {
 	t.Run("rates", func(t *testing.T) { testRates(t, open) })
 	t.Run("held leases", func(t *testing.T) { testHold(t, open) })
 	t.Run("circuits", func(t *testing.T) { testCircuits(t, open) })
+	t.Run("disabled handlers", func(t *testing.T) { testDisabled(t, open) })
 	t.Run("tend", func(t *testing.T) { testTend(t, open) })
 	t.Run("accounts", func(t *testing.T) { testAccounts(t, open) })
 	t.Run("operators", func(t *testing.T) { testOperators(t, open) })

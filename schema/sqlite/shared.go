@@ -51,68 +51,6 @@ func (s *Store) LetGo(ctx context.Context, name, owner string) error {
 	})
 }
 
-const circuitColumns = "handler, failures, opened_at, probe_at, reason"
-
-// scanCircuit reads a circuit as it is now.
-func scanCircuit(c *schema.Circuit, now int64, scan func(dest ...any) error) error {
-	var opened, probe int64
-	err := scan(&c.Handler, &c.Failures, &opened, &probe, &c.Reason)
-	if opened != 0 {
-		c.Open, c.Since, c.Left = true, at(opened), time.Duration(probe-now)
-	}
-	return err
-}
-
-// Circuits returns the circuits of all handlers that have failed since they last went well.
-func (s *Store) Circuits(ctx context.Context) ([]schema.Circuit, error) {
-	now := s.now()
-	list, err := collect(ctx, s.read, func(rows *sql.Rows, c *schema.Circuit) error { return scanCircuit(c, now, rows.Scan) },
-		"SELECT "+circuitColumns+" FROM millbridge_circuits ORDER BY handler")
-	return list, wrap("read circuits", err)
-}
-
-// CircuitFailed counts a failure of a handler. With the limit-th in a row its circuit opens; each further one, as that
-// of a probe, keeps it open for cooldown from now on.
-func (s *Store) CircuitFailed(ctx context.Context, handler, reason string, limit int, cooldown time.Duration) (c schema.Circuit, err error) {
-	err = s.update(ctx, "count failure of handler", func(tx *sql.Tx) error {
-		now := s.now()
-		return scanCircuit(&c, now, tx.QueryRowContext(ctx, `INSERT INTO millbridge_circuits (handler, failures, opened_at, probe_at, reason)
-			VALUES (?1, 1, iif(?3 <= 1, ?4, 0), iif(?3 <= 1, ?5, 0), ?2)
-			ON CONFLICT (handler) DO UPDATE SET failures = failures + 1, reason = ?2,
-				opened_at = iif(failures + 1 >= ?3, iif(opened_at > 0, opened_at, ?4), 0), probe_at = iif(failures + 1 >= ?3, ?5, 0)
-			RETURNING `+circuitColumns, handler, schema.OneLine(reason), limit, now, now+cooldown.Nanoseconds()).Scan)
-	})
-	return c, err
-}
-
-// CircuitProbe asks whether a run may probe a handler whose circuit is open. One asker gets true when the circuit has
-// cooled down; the next one can get it cooldown later, if the first has not reported by then.
-func (s *Store) CircuitProbe(ctx context.Context, handler string, cooldown time.Duration) (ok bool, err error) {
-	const due = "handler = ? AND opened_at > 0 AND probe_at <= ?"
-	now := s.now()
-	if ok, err = s.exists(ctx, "SELECT 1 FROM millbridge_circuits WHERE "+due, handler, now); err != nil || !ok {
-		return false, wrap("probe handler", err)
-	}
-	err = s.update(ctx, "probe handler", func(tx *sql.Tx) error {
-		n, err := affected(ctx, tx, "UPDATE millbridge_circuits SET probe_at = ? WHERE "+due, now+cooldown.Nanoseconds(), handler, now)
-		ok = n == 1
-		return err
-	})
-	return ok && err == nil, err
-}
-
-// CircuitClosed forgets the failures of a handler that went well.
-func (s *Store) CircuitClosed(ctx context.Context, handler string) error {
-	found, err := s.exists(ctx, "SELECT 1 FROM millbridge_circuits WHERE handler = ?", handler)
-	if err != nil || !found {
-		return wrap("close circuit", err)
-	}
-	return s.update(ctx, "close circuit", func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, "DELETE FROM millbridge_circuits WHERE handler = ?", handler)
-		return err
-	})
-}
-
 // Durability returns how much of what it confirms this database keeps, and what makes it less than it could be.
 func (s *Store) Durability(ctx context.Context) (level schema.Durability, weak string, err error) {
 	name, err := s.fileName(ctx)

@@ -190,13 +190,16 @@ CREATE TABLE millbridge.rates (
     taken_at timestamptz NOT NULL
 ) WITH (fillfactor = 50);
 
--- Handlers that have failed several times in a row, and since when nothing but a probe is handed to them.
+-- Handlers that have failed, how often in a row and since when; since when nothing but a probe is handed to them, or
+-- nothing at all until an operator enables them.
 CREATE TABLE millbridge.circuits (
-    handler   text        COLLATE "C" PRIMARY KEY,
-    failures  integer     NOT NULL,
-    opened_at timestamptz,
-    probe_at  timestamptz,
-    reason    text        NOT NULL
+    handler     text        COLLATE "C" PRIMARY KEY,
+    failures    integer     NOT NULL,
+    failing_at  timestamptz,
+    opened_at   timestamptz,
+    probe_at    timestamptz,
+    disabled_at timestamptz,
+    reason      text        NOT NULL
 ) WITH (fillfactor = 50);
 
 -- Sagas as they stand, and what led there. State and intents are JSON, as text: it comes back as it was.

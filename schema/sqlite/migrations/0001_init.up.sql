@@ -189,13 +189,16 @@ CREATE TABLE millbridge_rates (
   taken_at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- Handlers that have failed several times in a row, and since when nothing but a probe is handed to them.
+-- Handlers that have failed, how often in a row and since when; since when nothing but a probe is handed to them, or
+-- nothing at all until an operator enables them. A time of 0 is none.
 CREATE TABLE millbridge_circuits (
-  handler   TEXT    PRIMARY KEY,
-  failures  INTEGER NOT NULL,
-  opened_at INTEGER NOT NULL,
-  probe_at  INTEGER NOT NULL,
-  reason    TEXT    NOT NULL
+  handler     TEXT    PRIMARY KEY,
+  failures    INTEGER NOT NULL,
+  failing_at  INTEGER NOT NULL,
+  opened_at   INTEGER NOT NULL,
+  probe_at    INTEGER NOT NULL,
+  disabled_at INTEGER NOT NULL,
+  reason      TEXT    NOT NULL
 ) STRICT, WITHOUT ROWID;
 
 -- Sagas as they stand, and what led there. State and intents are JSON.
