@@ -21,9 +21,10 @@ var mayImport = map[string][]string{
 	"handlers/httprelay":   {"schema", "handlers", "handlers/outbound", "handlers/configgroup", "handlers/fields"},
 	"handlers/ncip":        {"schema", "handlers", "handlers/outbound", "handlers/configgroup"},
 	"handlers/reshare":     {"schema", "handlers", "handlers/outbound", "handlers/configgroup"},
-	"handlers/peer":        {"schema", "handlers", "handlers/outbound", "handlers/configgroup"},
-	"handlers/natsrelay":   {"schema", "handlers", "handlers/configgroup"},
-	"handlers/natsrequest": {"schema", "handlers", "handlers/configgroup"},
+	"handlers/peer":        {"schema", "handlers", "handlers/outbound", "handlers/configgroup", "handlers/webhook"},
+	"handlers/natslink":    {"schema", "handlers", "handlers/configgroup", "internal/natswords"},
+	"handlers/natsrelay":   {"schema", "handlers", "handlers/natslink"},
+	"handlers/natsrequest": {"schema", "handlers", "handlers/natslink"},
 	"handlers/command":     {"schema", "handlers", "handlers/configgroup"},
 	"handlers/saga":        {"schema", "handlers"},
 	"handlers/handlertest": {"schema", "handlers"},
@@ -73,7 +74,7 @@ var onlyIn = map[string][]string{
 	"github.com/nats-io/nats-server": {"internal/embedded", "internal/testkit"},
 	"modernc.org/sqlite":             {"internal/embedded", "internal/testkit"},
 	"github.com/nats-io/nats.go": {
-		"publishers/jetstream", "subscribers", "router", "internal", "tests", "examples", "handlers/natsrelay", "handlers/natsrequest",
+		"publishers/jetstream", "subscribers", "router", "internal", "tests", "examples", "handlers/natslink", "handlers/natsrelay", "handlers/natsrequest",
 	},
 	"github.com/ThreeDotsLabs/watermill": {
 		"schema/postgres", "schema/sqlite", "publishers", "subscribers", "router", "internal", "tests", "examples",

@@ -1,20 +1,10 @@
 package cli_test
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
-	"math/big"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nkeys"
@@ -48,7 +38,7 @@ func TestConnect_signs_in_to_NATS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pki := newPKI(t)
+	pki := testkit.NewPKI(t)
 	for name, c := range map[string]struct {
 		edit        func(o *server.Options)
 		right, lack []string // settings
@@ -69,9 +59,9 @@ func TestConnect_signs_in_to_NATS(t *testing.T) {
 			[]string{"nats.token=x"},
 		},
 		"tls": {
-			func(o *server.Options) { o.TLSConfig, o.TLSVerify = pki.server, true },
-			[]string{"nats.tls.ca_file=" + pki.ca, "nats.tls.cert_file=" + pki.cert, "nats.tls.key_file=" + pki.key},
-			[]string{"nats.tls.ca_file=" + pki.ca},
+			func(o *server.Options) { o.TLSConfig, o.TLSVerify = pki.Server, true },
+			[]string{"nats.tls.ca_file=" + pki.CA, "nats.tls.cert_file=" + pki.Cert, "nats.tls.key_file=" + pki.Key},
+			[]string{"nats.tls.ca_file=" + pki.CA},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -95,57 +85,5 @@ func TestConnect_signs_in_to_NATS(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// pki is a certificate authority with one certificate, for both ends.
-type pki struct {
-	server        *tls.Config
-	ca, cert, key string // files
-}
-
-func newPKI(t *testing.T) pki {
-	t.Helper()
-	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	authority := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test authority"}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign,
-	}
-	caDER, err := x509.CreateCertificate(rand.Reader, authority, authority, &caKey.PublicKey, caKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	leaf := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "test"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: authority.NotBefore, NotAfter: authority.NotAfter, KeyUsage: x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, leaf, authority, &key.PublicKey, caKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	keyDER, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	block := func(kind string, der []byte) []byte { return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}) }
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(block("CERTIFICATE", caDER))
-	pair, err := tls.X509KeyPair(block("CERTIFICATE", der), block("EC PRIVATE KEY", keyDER))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pki{
-		server: &tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: roots, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS13},
-		ca:     file(t, "ca.pem", block("CERTIFICATE", caDER)),
-		cert:   file(t, "cert.pem", block("CERTIFICATE", der)),
-		key:    file(t, "key.pem", block("EC PRIVATE KEY", keyDER)),
 	}
 }

@@ -14,6 +14,8 @@ import (
 	natsjs "github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
+	"github.com/millbridge/millbridge/handlers/configgroup"
+	"github.com/millbridge/millbridge/handlers/natslink"
 	"github.com/millbridge/millbridge/internal/config"
 	"github.com/millbridge/millbridge/internal/embedded"
 	"github.com/millbridge/millbridge/internal/killpoint"
@@ -214,27 +216,13 @@ func connectNATS(c *config.Config, log *slog.Logger) (*nats.Conn, error) {
 		nats.ReconnectHandler(func(*nats.Conn) { log.Info("NATS is back") }),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { log.Warn("NATS client", "error", err) }),
 	)
-	if n.CredsFile != "" {
-		opts = append(opts, nats.UserCredentials(n.CredsFile))
-	}
-	if n.NKeyFile != "" {
-		nkey, err := nats.NkeyOptionFromSeed(n.NKeyFile)
-		if err != nil {
-			return nil, fmt.Errorf("nats.nkey_file: %w", err)
-		}
-		opts = append(opts, nkey)
-	}
-	if n.Token != "" {
-		opts = append(opts, nats.Token(n.Token.Reveal()))
-	}
-	if n.User != "" {
-		opts = append(opts, nats.UserInfo(n.User, n.Password.Reveal()))
-	}
-	if n.CAFile != "" {
-		opts = append(opts, nats.RootCAs(n.CAFile))
-	}
-	if n.CertFile != "" {
-		opts = append(opts, nats.ClientCert(n.CertFile, n.KeyFile))
+	signIn, err := natslink.Settings{
+		CredsFile: n.CredsFile, NKeyFile: n.NKeyFile, Token: configgroup.NewSecret(n.Token.Reveal()),
+		User: n.User, Password: configgroup.NewSecret(n.Password.Reveal()),
+		TLSCAFile: n.CAFile, TLSCertFile: n.CertFile, TLSKeyFile: n.KeyFile,
+	}.Options()
+	if err != nil {
+		return nil, fmt.Errorf("nats.%w", err)
 	}
 	urls := ""
 	for i, u := range n.URLs {
@@ -243,5 +231,5 @@ func connectNATS(c *config.Config, log *slog.Logger) (*nats.Conn, error) {
 		}
 		urls += u.Reveal()
 	}
-	return nats.Connect(urls, opts...)
+	return nats.Connect(urls, append(opts, signIn...)...)
 }

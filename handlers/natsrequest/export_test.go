@@ -1,0 +1,7 @@
+package natsrequest
+
+// What the fuzz targets try.
+var (
+	Refused = refused
+	Answer  = answer
+)
