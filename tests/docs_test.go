@@ -25,7 +25,8 @@ func read(t *testing.T, name string) string {
 	return string(text)
 }
 
-var keyPattern = regexp.MustCompile("(?m)^\\| `([^`]+)` \\| (?:`([^`]*)`|required)? ?\\| ")
+// keyPattern finds the rows of tables of keys: the key, in some its type, and its default.
+var keyPattern = regexp.MustCompile("(?m)^\\| `([^`]+)` \\| (?:(?:bool|string|int|float64|url|duration|secrets?|list|block|file) \\| )?(?:`([^`]*)`|required)? *\\| ")
 
 // keysIn returns the keys that a table lists, with their defaults.
 func keysIn(t *testing.T, doc string) map[string]string {

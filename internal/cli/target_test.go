@@ -52,3 +52,35 @@ func TestTarget_list(t *testing.T) {
 		t.Errorf("%s", r)
 	}
 }
+func TestTarget_test_shows_what_would_be_sent(t *testing.T) {
+	t.Parallel()
+	file := targetsConfig(t, targetsText)
+	r := call(t, "", nil, "target", "test", "crm", "contact.update", `{"id": 7}`, "--key", "contact-7", "--config", file)
+	for _, want := range []string{"POST https://crm.example.com/", "idempotency-key: contact-7", `"id": 7`} {
+		if !strings.Contains(r.stdout, want) {
+			t.Errorf("%q is missing: %s", want, r)
+		}
+	}
+	if r.code != 0 || strings.Contains(r.stdout+r.stderr, "SECRET123") {
+		t.Errorf("%s", r)
+	}
+	r = call(t, "", nil, "target", "test", "audit", "order.placed", "{}", "--config", file, "--json")
+	var p struct {
+		Do     string
+		Header map[string]string
+	}
+	if err := json.Unmarshal([]byte(r.stdout), &p); err != nil || !strings.HasPrefix(p.Do, "POST https://audit.example.com") || len(p.Header) == 0 {
+		t.Errorf("%v: %s", err, r)
+	}
+	for want, args := range map[string][]string{
+		"there is no target nobody":       {"nobody", "x"},
+		"does not subscribe to user.born": {"audit", "user.born"},
+		"would be refused when":           {"crm", "not a name"},
+		"needs a target and an action":    {},
+	} {
+		r := call(t, "", nil, append(append([]string{"target", "test"}, args...), "--config", file)...)
+		if r.code == 0 || !strings.Contains(r.stderr, want) {
+			t.Errorf("%q: %s", want, r)
+		}
+	}
+}
