@@ -44,7 +44,7 @@ func (a *app) loadConfig(cmd *cobra.Command) (*config.Config, error) {
 	if a.flags.config != nil {
 		return a.flags.config, nil
 	}
-	src := config.Source{File: a.flags.file, Getenv: a.env.Getenv}
+	src := config.Source{File: a.flags.file, Getenv: a.env.Getenv, Environ: a.env.Environ}
 	for _, s := range settingFlags {
 		if cmd.Flags().Changed(s.flag) {
 			src.Sets = append(src.Sets, config.Set{Flag: "--" + s.flag, Key: s.key, Value: *a.flags.values[s.flag]})

@@ -24,6 +24,7 @@ type Env struct {
 	Stdout      io.Writer
 	Stderr      io.Writer
 	Getenv      func(name string) string
+	Environ     func() []string // all variables, as os.Environ has them; nil if only Getenv is known
 	Now         func() time.Time
 	InTerminal  bool // a person can answer questions
 	OutTerminal bool // a person reads the output as it comes
@@ -32,7 +33,7 @@ type Env struct {
 // System returns the environment of the process.
 func System() Env {
 	return Env{
-		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv, Now: time.Now,
+		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv, Environ: os.Environ, Now: time.Now,
 		InTerminal:  isatty.IsTerminal(os.Stdin.Fd()),
 		OutTerminal: isatty.IsTerminal(os.Stdout.Fd()),
 	}

@@ -258,6 +258,24 @@ func TestLoad_every_key_from_the_environment(t *testing.T) {
 	}
 }
 
+func TestLoad_variables_of_targets_that_set_nothing(t *testing.T) {
+	t.Parallel()
+	vars := map[string]string{
+		"MILLBRIDGE_TARGETS": "crm", "MILLBRIDGE_TARGETS_CRM_TYPE": "webhook", "MILLBRIDGE_TARGETS_CRM_URL": "http://h", "MILLBRIDGE_TARGETS_CRM_TIMEOOT": "5s",
+		"MILLBRIDGE_TARGETS_CRM_RATE": "", "MILLBRIDGE_SERVICE_HOST": "10.0.0.1", "MILLBRIDGE_TARGETS_OTHER_URL": "http://h", "PATH": "/bin",
+	}
+	environ := func() (list []string) {
+		for name, value := range vars {
+			list = append(list, name+"="+value)
+		}
+		return list
+	}
+	_, err := config.Load(config.Source{File: write(t, "m.yaml", ""), Getenv: func(n string) string { return vars[n] }, Environ: environ})
+	if want := "environment MILLBRIDGE_TARGETS_CRM_TIMEOOT: is not known; did you mean MILLBRIDGE_TARGETS_CRM_TIMEOUT?"; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
 func TestLoad_secrets_from_files(t *testing.T) {
 	t.Parallel()
 	secret := write(t, "url", "postgres://u:filesecret@h/d\n")

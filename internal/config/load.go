@@ -7,6 +7,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"github.com/millbridge/millbridge/internal/spelling"
 )
 
 // maxFile is the largest file that is read; both the configuration and secrets are far smaller.
@@ -23,6 +25,8 @@ type Set struct {
 type Source struct {
 	File   string                   // read this file; empty reads [FileName] if it exists
 	Getenv func(name string) string // the environment; an empty variable counts as not set
+	// Environ lists the environment as [os.Environ] does; with it, variables of targets that set nothing are errors.
+	Environ func() []string
 	Sets   []Set                    // flags, in the order given
 }
 
@@ -48,6 +52,9 @@ func Load(src Source) (*Config, error) {
 	}
 	if src.Getenv != nil {
 		faults = append(faults, c.applyEnvironment(src.Getenv)...)
+	}
+	if src.Environ != nil {
+		faults = append(faults, c.misspelt(src.Environ())...)
 	}
 	faults = append(faults, c.applyFlags(src.Sets)...)
 	faults = append(faults, c.readSecrets()...)
@@ -86,6 +93,30 @@ func (c *Config) applyEnvironment(getenv func(string) string) []error {
 		}
 	}
 	return l.finish()
+}
+
+// misspelt finds variables of targets that set nothing.
+func (c *Config) misspelt(environ []string) []error {
+	var known []string
+	for _, s := range c.settings() {
+		known = append(known, Variable(s.key))
+	}
+	var faults []error
+	for _, entry := range environ {
+		name, value, _ := strings.Cut(entry, "=")
+		ofTarget := slices.ContainsFunc(c.TargetNames(), func(target string) bool {
+			return strings.HasPrefix(name, Variable(targetsPrefix+target)+"_")
+		})
+		if value == "" || !ofTarget || slices.Contains(known, name) {
+			continue
+		}
+		hint := "`millbridge config print` shows all keys"
+		if meant := spelling.Nearest(name, known); meant != "" {
+			hint = "did you mean " + meant + "?"
+		}
+		faults = append(faults, fmt.Errorf("environment %s: is not known; %s", name, hint))
+	}
+	return faults
 }
 
 func (c *Config) applyFlags(sets []Set) []error {
