@@ -27,7 +27,7 @@ type Source struct {
 	Getenv func(name string) string // the environment; an empty variable counts as not set
 	// Environ lists the environment as [os.Environ] does; with it, variables of targets that set nothing are errors.
 	Environ func() []string
-	Sets   []Set                    // flags, in the order given
+	Sets    []Set // flags, in the order given
 }
 
 // Load reads the configuration from all its sources and checks it. The error joins everything that is wrong; the
