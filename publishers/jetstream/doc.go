@@ -16,6 +16,11 @@
 // somebody remembers having sent: after a crash or an unknown outcome the next owner reads the cursor, takes it over,
 // removes the rows it names and goes on.
 //
+// # Feeds
+//
+// A [Feed] empties another table into the outbox, in transactions that do nothing else. NewStock of schema/postgres makes
+// one of a stock Watermill outbox, so that publishers that write it need not change on the day on which the forwarder does.
+//
 // # Safety
 //
 // A Forwarder is safe for concurrent use. Any number of processes may run one on the same database.

@@ -37,7 +37,9 @@ type ForwarderConfig struct {
 	StopTimeout time.Duration
 	// TendEvery is the longest time between two looks at scheduled messages and old records. Default 1 s.
 	TendEvery time.Duration
-	Logger    *slog.Logger // nil logs nothing
+	// Feeds are other tables whose messages are put into the outbox, such as a stock Watermill outbox.
+	Feeds  []Feed
+	Logger *slog.Logger // nil logs nothing
 
 	faults faults
 }
@@ -113,6 +115,7 @@ type Forwarder struct {
 	cfg   ForwarderConfig
 	log   *slog.Logger
 	busy  chan struct{} // taken by the one that works
+	feeds []*feeding
 
 	mu     sync.Mutex
 	shards []*shard
@@ -136,7 +139,10 @@ func NewForwarder(store Store, nc *nats.Conn, cfg ForwarderConfig) (*Forwarder, 
 		return nil, fmt.Errorf("configure forwarder: %w", err)
 	}
 	cfg = cfg.withDefaults()
-	return &Forwarder{store: bounded{store, max(cfg.Lease, leastPatience)}, nc: nc, js: js, cfg: cfg, log: cfg.Logger, busy: make(chan struct{}, 1)}, nil
+	return &Forwarder{
+		store: bounded{store, max(cfg.Lease, leastPatience)}, nc: nc, js: js, cfg: cfg, log: cfg.Logger, busy: make(chan struct{}, 1),
+		feeds: newFeedings(cfg),
+	}, nil
 }
 
 // Nudge makes the forwarder look at the outbox now. It never blocks.

@@ -92,6 +92,9 @@ func (f *Forwarder) Run(outer context.Context) error {
 	})
 	group.Go(func() { f.tendLoop(ctx) })
 	group.Go(func() { f.keepGuard(ctx) })
+	for _, fd := range f.feeds {
+		group.Go(func() { f.feedLoop(ctx, fd) })
+	}
 	for err = errReload; errors.Is(err, errReload); {
 		if err = f.loadWhenUp(ctx); err == nil {
 			err = f.runShards(ctx, r)
@@ -149,14 +152,15 @@ func (f *Forwarder) DrainOnce(ctx context.Context) (Tally, error) {
 	if _, err := f.store.Tend(ctx, tendLimit); err != nil {
 		return Tally{}, fmt.Errorf("drain once: tend outbox: %w", err)
 	}
+	_, unfed := f.feed(ctx, true)
 	tally, err := f.pass(ctx, r, untilOnce)
-	if err != nil {
+	if err = errors.Join(err, unfed); err != nil {
 		return tally, fmt.Errorf("drain once: %w", err)
 	}
 	return tally, nil
 }
 
-// Drain moves rows until the outbox has none that is due and committed, or ctx ends. A shard that a crashed process
+// Drain moves rows until the outbox and its feeds have none that is due and committed, or ctx ends. A shard that a crashed process
 // left is waited for, one that another process keeps moving is left to it. A stopped shard is an error.
 func (f *Forwarder) Drain(ctx context.Context) (Tally, error) {
 	r, end, err := f.start(ctx)
@@ -173,8 +177,13 @@ func (f *Forwarder) Drain(ctx context.Context) (Tally, error) {
 		if err != nil {
 			return total, fmt.Errorf("drain: %w", err)
 		}
+		fed, unfed := f.feed(ctx, false)
+		moved += fed
 		tally, err := f.pass(ctx, r, untilEmpty)
 		total.add(tally)
+		if !errors.Is(err, errReload) {
+			err = errors.Join(err, unfed)
+		}
 		switch {
 		case errors.Is(err, errReload):
 		case err != nil:

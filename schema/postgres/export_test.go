@@ -17,3 +17,6 @@ func (s *Store) ForceFlush(ctx context.Context) error { return s.forceFlush(ctx)
 func (s *Store) ObserveWithoutTransaction() {
 	s.horizon.query = strings.Replace(sqlObserve, `pg_current_xact_id()`, `pg_snapshot_xmax(pg_current_snapshot())`, 1)
 }
+
+// LookAt has each look take at most n rows.
+func (m *Stock) LookAt(n int) { m.most = n }

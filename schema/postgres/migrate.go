@@ -19,6 +19,7 @@ var migrationFiles embed.FS
 const (
 	lockMigrate int64 = 0x6d696c6c_00000001
 	lockTend    int64 = 0x6d696c6c_00000002
+	lockStock   int64 = 0x6d696c6d_00000000 // and the number of the table
 )
 
 // Migrations returns the numbered files NNNN_name.up.sql and NNNN_name.down.sql, for users who run them with a tool of

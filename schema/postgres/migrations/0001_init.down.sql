@@ -5,6 +5,7 @@ DROP TABLE IF EXISTS
     millbridge.rates,
     millbridge.leases,
     millbridge.counts,
+    millbridge.stock_left,
     millbridge.settled,
     millbridge.inbox,
     millbridge.owners,

@@ -166,6 +166,16 @@ CREATE TABLE millbridge.settled (
 CREATE INDEX settled_seq ON millbridge.settled (stream_seq);
 CREATE INDEX settled_at ON millbridge.settled (settled_at);
 
+-- Rows of a stock Watermill outbox that hold no message that can be sent. They stay in their own table.
+CREATE TABLE millbridge.stock_left (
+    topic          text        COLLATE "C" NOT NULL,
+    transaction_id xid8        NOT NULL,
+    "offset"       bigint      NOT NULL,
+    reason         text        NOT NULL,
+    noted_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (topic, "offset", transaction_id)
+);
+
 -- What is only counted: settled jobs that were forgotten after their time (by handler), differences that an operator
 -- has accepted (by stream).
 CREATE TABLE millbridge.counts (
