@@ -82,6 +82,8 @@ func newTransport(n Network) *http.Transport {
 		IdleConnTimeout:        time.Minute,
 		MaxResponseHeaderBytes: 64 << 10,
 		DisableCompression:     true, // a small answer cannot become a large one
+		// A connection that many requests share and nothing answers on is given up, before more of them wait for it.
+		HTTP2: &http.HTTP2Config{SendPingTimeout: 10 * time.Second, PingTimeout: 5 * time.Second, WriteByteTimeout: 10 * time.Second},
 	}
 	if n.TLS != nil {
 		t.TLSClientConfig = n.TLS.Clone()

@@ -15,7 +15,8 @@
 //
 // Dial and TLS handshake (10 seconds each), the headers of an answer (64 KiB), idle connections (a minute), the whole
 // request ([Client]'s timeout), and with [Read] the body (1 MiB). Redirects are not followed: they are answers like any
-// other, because a request that has an effect must not have it somewhere else.
+// other, because a request that has an effect must not have it somewhere else. A connection of HTTP/2 that has gone silent
+// is given up after 15 seconds, so that the requests that share it do not all wait for it.
 //
 // One more thing that Go's transport does: a request whose kept connection turns out to be closed is sent again by
 // itself, if it is a GET, or has an Idempotency-Key. Send the key, and it does no harm.

@@ -80,7 +80,10 @@ var ranges = [...]addressRange{
 	// Addresses where clouds serve credentials, inside wider ranges.
 	{netip.MustParsePrefix("100.100.100.200/32"), never, "cloud metadata"},
 	{netip.MustParsePrefix("168.63.129.16/32"), never, "cloud metadata"},
-	{netip.MustParsePrefix("fd00:ec2::254/128"), never, "cloud metadata"},
+	{netip.MustParsePrefix("fd00:ec2::/32"), never, "cloud metadata"}, // AWS: of instances at ::254, of pods at ::23
+	{netip.MustParsePrefix("fd00:42::42/128"), never, "cloud metadata"},
+	{netip.MustParsePrefix("fd00:a9fe:a9fe::1/128"), never, "cloud metadata"},
+	{netip.MustParsePrefix("fd00:100::100:200/128"), never, "cloud metadata"},
 	{netip.MustParsePrefix("fd00:c1::a9fe:a9fe/128"), never, "cloud metadata"},
 	{netip.MustParsePrefix("fd20:ce::254/128"), never, "cloud metadata"},
 

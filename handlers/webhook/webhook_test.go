@@ -30,6 +30,7 @@ const (
 // request is what a receiver got.
 type request struct {
 	method, path string
+	from         string
 	header       http.Header
 	body         []byte
 }
@@ -59,7 +60,7 @@ func (r *receiver) note(req *http.Request) int {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.requests = append(r.requests, request{req.Method, req.URL.RequestURI(), req.Header.Clone(), body})
+	r.requests = append(r.requests, request{req.Method, req.URL.RequestURI(), req.RemoteAddr, req.Header.Clone(), body})
 	return len(r.requests)
 }
 
@@ -67,6 +68,14 @@ func (r *receiver) got() []request {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.requests
+}
+
+// from returns the other side of the connection of each request.
+func (r *receiver) from() (addresses []string) {
+	for _, req := range r.got() {
+		addresses = append(addresses, req.from)
+	}
+	return addresses
 }
 
 func status(code int, header ...string) http.HandlerFunc {
@@ -331,14 +340,13 @@ func TestHandle_when_the_run_ends(t *testing.T) {
 
 func TestWebhooks_share_connections(t *testing.T) {
 	t.Parallel()
-	var addresses []string
-	server := newReceiver(t, func(_ http.ResponseWriter, r *http.Request) { addresses = append(addresses, r.RemoteAddr) })
+	server := newReceiver(t, status(200))
 	for _, path := range []string{"/a", "/b"} {
 		if err := newHook(t, webhook.Config{URL: text(server.URL + path)}).Handle(t.Context(), schema.NewJob("t", "a", nil)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if len(addresses) != 2 || addresses[0] != addresses[1] {
-		t.Errorf("requests came from %v, want one connection", addresses)
+	if from := server.from(); len(from) != 2 || from[0] != from[1] {
+		t.Errorf("requests came from %v, want one connection", from)
 	}
 }
