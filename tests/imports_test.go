@@ -40,6 +40,7 @@ var mayImport = map[string][]string{
 	"router/inprocess": {"schema", "handlers"},
 
 	"handlers/reshare/resharetest": nil,
+	"handlers/ncip/nciptest":       nil,
 }
 
 // publicRoots are the directories whose packages users import; each needs an entry above.
@@ -141,7 +142,7 @@ func TestDependencies_stay_out_of_programs_that_do_not_need_them(t *testing.T) {
 // standardOnly lists the packages that bring no third party into a program.
 var standardOnly = []string{
 	"schema", "handlers", "handlers/saga", "handlers/outbound", "handlers/configgroup", "handlers/webhook", "handlers/handlertest", "router/inprocess",
-	"handlers/fields", "handlers/httprelay", "handlers/ncip", "handlers/reshare", "handlers/reshare/resharetest", "handlers/peer", "handlers/command",
+	"handlers/fields", "handlers/httprelay", "handlers/ncip", "handlers/ncip/nciptest", "handlers/reshare", "handlers/reshare/resharetest", "handlers/peer", "handlers/command",
 }
 
 func TestDependencies_of_schema_and_handlers_are_the_standard_library(t *testing.T) {
