@@ -24,6 +24,9 @@
 //	get-request      reads one, and what is valid now     [GetArgs]      [Got]
 //	list-requests    searches                             [ListArgs]     [Listed]
 //
+// ReShare calls nobody when another library has answered. Whoever waits for that asks with get-request and names the
+// states that are no answer yet, under while: the job is snoozed as long as the request is in one of them.
+//
 // # At least once
 //
 // mod-rs honours no idempotency key, and a client cannot choose the id of a request. So this package looks before it sends,

@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/millbridge/millbridge/handlers"
 )
@@ -80,8 +83,15 @@ func (c *client) valid(ctx context.Context, s *session, get call) ([]string, err
 	return actions, nil
 }
 
-// GetArgs say which request is wanted.
-type GetArgs struct{ Which }
+// GetArgs say which request is wanted, and what is to be waited for: ReShare calls nobody when a library has answered.
+type GetArgs struct {
+	Which
+	// While are states that are no answer yet. A job that finds the request in one of them is snoozed, which costs no
+	// attempt, and reports only when the request has left them.
+	While []string `json:"while,omitempty"`
+	// Every is the time between two looks, as "1h30m"; "10m" unless given, at most a day.
+	Every string `json:"every,omitempty"`
+}
 
 // Got answers get-request.
 type Got struct {
@@ -91,10 +101,29 @@ type Got struct {
 
 func (a GetArgs) plan(string) ([]call, error) {
 	calls, path, err := a.Which.plan()
+	if _, wrong := a.every(); wrong != nil {
+		err = errors.Join(err, wrong)
+	}
 	if err != nil {
 		return nil, handlers.Permanent(err)
 	}
-	return append(calls, call{method: http.MethodGet, path: path}, call{method: http.MethodGet, path: path + "/validActions"}), nil
+	when := ""
+	if len(a.While) > 0 {
+		when = "the request is not " + strings.Join(a.While, " or ") + " any more"
+	}
+	return append(calls, call{method: http.MethodGet, path: path}, call{method: http.MethodGet, path: path + "/validActions", when: when}), nil
+}
+
+// every returns how long a request is left alone.
+func (a GetArgs) every() (time.Duration, error) {
+	if a.Every == "" {
+		return 10 * time.Minute, nil
+	}
+	d, err := time.ParseDuration(a.Every)
+	if err != nil || d <= 0 || d > 24*time.Hour {
+		return 0, errors.New(`every: is no time such as "10m", or longer than a day`)
+	}
+	return d, nil
 }
 
 // get runs a get-request job.
@@ -106,6 +135,10 @@ func (c *client) get(ctx context.Context, s *session, a GetArgs, calls []call) e
 	r, err := c.fetch(ctx, s, calls[0])
 	if err != nil {
 		return err
+	}
+	if slices.Contains(a.While, string(r.State)) {
+		pause, _ := a.every()
+		return handlers.Snooze(fmt.Errorf("request %s is %s", r.ID, r.State), pause)
 	}
 	actions, err := c.valid(ctx, s, calls[1])
 	if err != nil {

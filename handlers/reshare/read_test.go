@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/millbridge/millbridge/handlers/reshare"
 	"github.com/millbridge/millbridge/handlers/reshare/resharetest"
@@ -28,6 +29,44 @@ func TestGet_reports_a_request_and_what_may_be_done_with_it(t *testing.T) {
 	wantKind(t, err, schema.Permanent)
 	_, err = run(t, h, job(reshare.ActionGet, reshare.GetArgs{}))
 	wantKind(t, err, schema.Permanent)
+}
+
+// The request goes from west, which cannot supply, to south, and is waited for meanwhile.
+func TestGet_waits_while_a_request_is_in_a_state(t *testing.T) {
+	t.Parallel()
+	g := open(t, resharetest.Config{Tenants: []resharetest.Tenant{
+		{Name: "east", Username: "bridge", Password: eastPassword, Supplier: "west", Rota: []string{"south"}},
+		{Name: "west", Username: "westbridge", Password: westPassword},
+		{Name: "south"},
+	}})
+	h := newTarget(t, g.config())
+	_, west := lend(t, g, h)
+	look := job(reshare.ActionGet, reshare.GetArgs{Which: byKey("loan-1"), While: []string{"REQ_IDLE", "REQ_REQUEST_SENT_TO_SUPPLIER"}, Every: "1h30m"})
+	decline := job(reshare.ActionPerform, reshare.PerformArgs{Which: reshare.Which{ID: west}, Action: "supplierCannotSupply"}, inWest())
+	for range 2 {
+		report, err := run(t, h, look)
+		if wait, ok := schema.SnoozeOf(err); !ok || wait != 90*time.Minute || report != nil {
+			t.Errorf("it reports %s, and waits for %v: %v", report, wait, err)
+		}
+		wantText(t, err, "is REQ_REQUEST_SENT_TO_SUPPLIER")
+		must[reshare.Performed](t, h, decline)
+	}
+	if asked := g.Requests("south"); len(asked) != 1 || asked[0].State != "RES_IDLE" {
+		t.Errorf("south has %+v", asked)
+	}
+	_, err := run(t, h, job(reshare.ActionGet, json.RawMessage(`{"key":"loan-1","while":["REQ_REQUEST_SENT_TO_SUPPLIER"]}`)))
+	if wait, _ := schema.SnoozeOf(err); wait != 10*time.Minute {
+		t.Errorf("it waits for %v: %v", wait, err)
+	}
+	must[reshare.Performed](t, h, job(reshare.ActionPerform, reshare.PerformArgs{Which: byKey("loan-1"), Action: "requesterCancel"}))
+	if got := must[reshare.Got](t, h, look); got.State != "REQ_CANCEL_PENDING" {
+		t.Errorf("got %+v", got)
+	}
+	for _, every := range []string{"soon", "0s", "-1m", "25h"} {
+		_, err := run(t, h, job(reshare.ActionGet, reshare.GetArgs{Which: byKey("loan-1"), Every: every}))
+		wantKind(t, err, schema.Permanent)
+		wantText(t, err, "every: ")
+	}
 }
 
 func TestList_searches(t *testing.T) {

@@ -40,7 +40,7 @@ var rules = map[string]rule{
 
 	"respondYes":                {[]string{"RES_IDLE"}, "RES_NEW_AWAIT_PULL_SLIP", "REQ_EXPECTS_TO_SUPPLY"},
 	"supplierPrintPullSlip":     {[]string{"RES_NEW_AWAIT_PULL_SLIP"}, "RES_AWAIT_PICKING", ""},
-	"supplierCannotSupply":      {[]string{"RES_IDLE", "RES_NEW_AWAIT_PULL_SLIP", "RES_AWAIT_PICKING"}, "RES_UNFILLED", "REQ_END_OF_ROTA"},
+	"supplierCannotSupply":      {[]string{"RES_IDLE", "RES_NEW_AWAIT_PULL_SLIP", "RES_AWAIT_PICKING"}, "RES_UNFILLED", "REQ_UNFILLED"},
 	"supplierCheckInToReshare":  {[]string{"RES_AWAIT_PICKING"}, "RES_AWAIT_SHIP", ""},
 	"supplierMarkShipped":       {[]string{"RES_AWAIT_SHIP"}, "RES_ITEM_SHIPPED", "REQ_SHIPPED"},
 	"supplierCheckOutOfReshare": {[]string{"RES_ITEM_RETURNED"}, "RES_COMPLETE", "REQ_REQUEST_COMPLETE"},
@@ -107,6 +107,9 @@ func (s *Server) perform(w http.ResponseWriter, r *http.Request, tenant Tenant, 
 		answer(w, http.StatusBadRequest, map[string]any{"code": -3, "message": "NCIP CheckoutItem call failed"})
 	default:
 		found.follow(posted.Action, rule, posted.Params)
+		if found.peer != nil && found.peer.state == "REQ_UNFILLED" {
+			s.sendOn(found.peer)
+		}
 		answer(w, http.StatusOK, map[string]any{})
 	}
 }

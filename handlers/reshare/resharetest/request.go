@@ -19,6 +19,7 @@ type request struct {
 	before    string   // the state before a cancel was asked for
 	busy      bool     // a message to the other library waits to be sent
 	peer      *request // what the other library has
+	rota      []string // tenants that were not asked yet
 	fields    map[string]any
 	audit     []entry
 	notes     []string // messages that were sent to the other library
@@ -116,10 +117,20 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request, tenant Tenant) {
 			return
 		}
 		made.move("REQ_SUPPLIER_IDENTIFIED", "Ratio-Ranked lending string calculated")
-		made.move("REQ_REQUEST_SENT_TO_SUPPLIER", "Sent to next lender")
-		made.peer = s.add(tenant.Supplier, false, "RES_IDLE", made.fields)
-		made.peer.peer = made
+		made.rota = append([]string{tenant.Supplier}, tenant.Rota...)
+		s.sendOn(made)
 	}
+}
+
+// sendOn sends the request to the next library, if one is left.
+func (s *Server) sendOn(r *request) {
+	if len(r.rota) == 0 {
+		r.move("REQ_END_OF_ROTA", "End of rota")
+		return
+	}
+	r.move("REQ_REQUEST_SENT_TO_SUPPLIER", "Sent to next lender")
+	r.peer = s.add(r.rota[0], false, "RES_IDLE", r.fields)
+	r.peer.peer, r.rota = r, r.rota[1:]
 }
 
 func (s *Server) add(tenant string, requester bool, state string, from map[string]any) *request {

@@ -16,7 +16,8 @@ type Tenant struct {
 	Name     string
 	Username string
 	Password string
-	Supplier string // tenant that its requests are sent to; empty means that nobody has the title
+	Supplier string   // tenant that its requests are sent to; empty means that nobody has the title
+	Rota     []string // further ones, each asked when the one before cannot supply
 }
 
 // A Config says what there is.
