@@ -27,7 +27,8 @@
 //	accept-item          likewise, and the item is the one that has come
 //	check-out-item       the user's loans have the item, or its current borrower is the user
 //	renew-item           likewise, and it is due later than it was, or when it shall be due
-//	check-in-item        "Item Not Checked Out" is success; somebody else's loan is left alone if the user is known
+//	check-in-item        "Item Not Checked Out" is success; if the user is known, "Unknown Item" is, too, and somebody
+//	                     else's loan is left alone
 //	cancel-request-item  "Unknown Request" is success
 //
 // [Config.LookUps] says which look-ups the responder answers. Without any, a request, an acceptance or a check-out that

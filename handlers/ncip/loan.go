@@ -101,7 +101,8 @@ func (t *target) lookForLoan(user, item ID, elements []string, is func(*Loan) bo
 type CheckInItemArgs struct {
 	Item ID `json:"item"`
 	// User is who is known to have the item. If the responder says that somebody else has it, it has come back and was
-	// lent again: nothing is sent. Without a user, a late repeat takes the next one's loan back.
+	// lent again: nothing is sent. If it does not know the item any more, it has come back as well: one of another library
+	// may be forgotten then. Without a user, a late repeat takes the next one's loan back, or fails.
 	User         *ID      `json:"user,omitempty"`
 	ItemElements []string `json:"item_elements,omitempty"` // what to tell of the item, see [LookupItemArgs]
 	UserElements []string `json:"user_elements,omitempty"` // what to tell of the user, see [LookupUserArgs]
@@ -132,13 +133,18 @@ func (t *target) checkInItem(a CheckInItemArgs, _ string) (plan, error) {
 		done:   []string{"Item Not Checked Out"},
 		answer: already,
 	}
-	if a.User != nil && t.cfg.looks(LookUpItem) {
+	if a.User == nil {
+		return p, nil
+	}
+	p.done = append(p.done, "Unknown Item")
+	if t.cfg.looks(LookUpItem) {
 		p.looks = []look{{
 			message: message{"LookupItem", []element{a.Item.element("Item"), flag("CurrentBorrowerDesired", true)}},
 			find: func(n *node) (any, bool) {
 				borrower := readItem(n).Borrower
 				return already, borrower != nil && borrower.Value != "" && !borrower.is(*a.User)
 			},
+			absent: []string{"Unknown Item"},
 		}}
 	}
 	return p, nil

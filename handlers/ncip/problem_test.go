@@ -37,7 +37,8 @@ func TestProblems(t *testing.T) {
 		{"check-out-item", "CheckOutItem", "Item Already Checked Out", schema.Permanent, false},
 		{"renew-item", "RenewItem", "Maximum Renewals Exceeded", schema.Permanent, false},
 		{"check-in-item", "CheckInItem", "Item Not Checked Out", success, true},
-		{"check-in-item", "CheckInItem", "Unknown Item", schema.Permanent, false},
+		{"check-in-item", "CheckInItem", "Unknown Item", success, true},
+		{"check-in-item without a user", "CheckInItem", "Unknown Item", schema.Permanent, false},
 		{"cancel-request-item", "CancelRequestItem", "Unknown Request", success, true},
 		{"cancel-request-item", "CancelRequestItem", "Request Already Processed", schema.Permanent, false},
 		// In what is only looked up before:
@@ -49,7 +50,11 @@ func TestProblems(t *testing.T) {
 	} {
 		env, ok := effects[c.action]
 		if !ok {
-			env = job(c.action, map[string]string{"lookup-user": `{"user":{"value":"2001"}}`, "lookup-item": `{"item":{"value":"39001"}}`}[c.action])
+			env = map[string]schema.Envelope{
+				"lookup-user":                  job("lookup-user", `{"user":{"value":"2001"}}`),
+				"lookup-item":                  job("lookup-item", `{"item":{"value":"39001"}}`),
+				"check-in-item without a user": job("check-in-item", `{"item":{"value":"39002"}}`),
+			}[c.action]
 		}
 		s, h := setup(t, nciptest.Options{})
 		s.Lend(nciptest.Loan{Item: "39002", User: "2001", Due: now.AddDate(0, 0, 7)})
