@@ -63,7 +63,7 @@ func (c Config) Validate() error {
 	switch u := c.BaseURL; {
 	case u == nil:
 		fault("base_url", "is missing")
-	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.Opaque != "":
+	case u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
 		fault("base_url", "is not an http or https address")
 	case u.User != nil:
 		fault("base_url", "has a user or password; there are settings for them")

@@ -69,7 +69,7 @@ func TestConfig_reports_all_faults(t *testing.T) {
 	if _, newErr := ncip.New(cfg); newErr == nil || strings.Contains(newErr.Error(), "s3cr3t") || !permanent(newErr) {
 		t.Errorf("New: %v", newErr)
 	}
-	for _, bad := range []*url.URL{nil, {Scheme: "ftp", Host: "x"}, {Scheme: "https"}, {Scheme: "https", Host: "x", Fragment: "f"}} {
+	for _, bad := range []*url.URL{nil, {Scheme: "ftp", Host: "x"}, {Scheme: "https"}, {Scheme: "https", Host: ":443"}, {Scheme: "https", Opaque: "x"}, {Scheme: "https", Host: "x", Fragment: "f"}} {
 		cfg := ncip.Config{BaseURL: bad, FromAgency: "a", ToAgency: "b"}
 		if err := cfg.Validate(); err == nil || !strings.HasPrefix(err.Error(), "base_url: ") {
 			t.Errorf("%v: error %v", bad, err)
@@ -165,6 +165,10 @@ func TestHandler_is_a_target_s(t *testing.T) {
 	_, h := setup(t, nciptest.Options{})
 	if err := (handlers.Target{Name: "library", Handler: h}).Validate(); err != nil {
 		t.Error(err)
+	}
+	want := "accept-item cancel-request-item check-in-item check-out-item lookup-item lookup-user renew-item request-item"
+	if got := strings.Join(h.(interface{ Names() []string }).Names(), " "); got != want {
+		t.Errorf("actions %s", got)
 	}
 	if _, err := handle(t, h, schema.NewJob("library", ncip.ActionLookupUser, []byte(`{"user":{"value":"2001"}}`))); err != nil {
 		t.Error(err)

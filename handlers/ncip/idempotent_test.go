@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -203,4 +204,34 @@ func TestManyJobs_at_the_same_time(t *testing.T) {
 		t.Errorf("%d loans", n)
 	}
 	check(t, s)
+}
+
+// A date without a zone is later than one without a zone; against any other it proves nothing.
+func TestRenewItem_compares_like_with_like(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		args, due string
+		renewed   bool
+	}{
+		{`"date_due":"2026-12-07T12:00:00"`, "2026-12-28T12:00:00", true},
+		{`"date_due":"2026-12-07"`, "2026-12-28", true},
+		{`"date_due":"2026-12-07T12:00:00"`, "2026-12-07T12:00:00", false},
+		{`"date_due":"2026-12-07T12:00:00"`, "2026-12-28T12:00:00Z", false},
+		{`"date_due":"2026-12-07T12:00:00Z"`, "2026-12-07T13:00:00+01:00", false},
+		{`"date_due":"2026-12-07T12:00:00Z"`, "2026-12-07T13:00:01+01:00", true},
+		{`"desired_date_due":"2026-12-28T12:00:00Z"`, "2026-12-28T12:00:00Z", true},
+		{`"desired_date_due":"2026-12-28T12:00:00Z"`, "2026-12-28T11:59:59Z", false},
+		{`"desired_date_due":"2026-12-28T12:00:00Z"`, "2027-12-28T12:00:00", false},
+		{`"date_due":"2026-12-07T12:00:00"`, "soon", false},
+	} {
+		s, h := setup(t, nciptest.Options{}, lookUps("user"))
+		s.Intercept("LookupUser", 2, func(w http.ResponseWriter, _ *http.Request) {
+			loan := "<LoanedItem><ItemId><ItemIdentifierValue>39002</ItemIdentifierValue></ItemId><DateDue>" + c.due + "</DateDue></LoanedItem></LookupUserResponse>"
+			fmt.Fprint(w, strings.Replace(good, "</LookupUserResponse>", loan, 1))
+		})
+		got, err := handle(t, h, job("renew-item", `{"user":{"value":"2001"},"item":{"value":"39002"},`+c.args+`}`))
+		if sent := slices.Contains(s.Asked(), "RenewItem"); sent == c.renewed || c.renewed != strings.Contains(got, `"already":true`) || (err == nil) != c.renewed {
+			t.Errorf("%s, due %s: reported %s, error %v, asked %v", c.args, c.due, got, err, s.Asked())
+		}
+	}
 }

@@ -104,6 +104,9 @@ func (t *target) String() string { return t.cfg.String() }
 // Format writes String whatever the verb.
 func (t *target) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, t.String()) }
 
+// Names returns the actions.
+func (t *target) Names() []string { return t.actions.Names() }
+
 // Handle does what a job asks for.
 func (t *target) Handle(ctx context.Context, env schema.Envelope) error {
 	return t.actions.Handle(context.WithValue(ctx, runKey{}, &run{requestID: RequestID(env)}), env)

@@ -75,7 +75,7 @@ func (t *target) look(ctx context.Context, looks []look) (answer any, found bool
 		case errors.As(err, &problems) && problems.Has(l.absent...):
 			continue
 		case problems != nil && problems.Has("Unsupported Service", "Unknown Service"):
-			return nil, false, fmt.Errorf("look before sending: %w; leave it out of look_ups if the responder does not have it", err)
+			return nil, false, fmt.Errorf("look before sending: %w; if the responder does not have it, leave it out of look_ups", err)
 		case err != nil:
 			return nil, false, fmt.Errorf("look before sending: %w", err)
 		}

@@ -159,7 +159,8 @@ func readItemFields(n *node) *ItemFields {
 	return f
 }
 
-// A Date is a time as a responder wrote it. It may lack a zone: then only the responder knows in which it is meant.
+// A Date is a time as a responder wrote it. It may lack a zone, and then only the responder knows in which it is meant,
+// and the time of day.
 type Date string
 
 // Time reads a date. One without a zone is read in loc; nil is UTC.
@@ -175,11 +176,12 @@ func (d Date) read(loc *time.Location) (t time.Time, zoned bool, err error) {
 	if t, err := time.Parse(time.RFC3339, string(d)); err == nil { // takes fractions of a second, too
 		return t, true, nil
 	}
-	t, err = time.ParseInLocation("2006-01-02T15:04:05", string(d), loc)
-	if err != nil {
-		return time.Time{}, false, fmt.Errorf("%.40q is no date such as 2026-11-30T12:00:00Z", string(d))
+	for _, layout := range []string{"2006-01-02T15:04:05", time.DateOnly} {
+		if t, err := time.ParseInLocation(layout, string(d), loc); err == nil {
+			return t, false, nil
+		}
 	}
-	return t, false, nil
+	return time.Time{}, false, fmt.Errorf("%.40q is no date such as 2026-11-30T12:00:00Z", string(d))
 }
 
 // after reports whether d is later than other. Dates of which only one has a zone cannot be compared.
