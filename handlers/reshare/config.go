@@ -19,12 +19,18 @@ import (
 // A Config says where ReShare is, and who logs in there for which tenant. BaseURL is required, and the credentials of
 // one tenant at least.
 type Config struct {
-	BaseURL        *url.URL               `required:"true" doc:"address of the gateway, as https://okapi.example.org; what comes before /rs and /authn"`
-	Tenant         string                 `doc:"tenant of the messages that name none"`
-	Username       string                 `doc:"who logs in there"`
-	Password       configgroup.Secret     `doc:"their password"`
-	Tenants        map[string]Credentials `doc:"further tenants, each with its username and password"`
-	RequestTimeout time.Duration          `default:"20s" doc:"of one request; an attempt makes up to eight"`
+	// BaseURL is what comes before /rs and /authn, without query and user.
+	BaseURL *url.URL `key:"base_url" required:"true" doc:"address of the gateway, Okapi or Kong: what comes before /rs and /authn"`
+	// Tenant is where messages go that name none.
+	Tenant string `key:"tenant" doc:"tenant of the messages that name none"`
+	// Username and Password are those of the bridge's user in Tenant.
+	Username string             `key:"username" doc:"the bridge's user in that tenant"`
+	Password configgroup.Secret `key:"password" doc:"their password"`
+	// Tenants has the users of further tenants, by the tenant's name.
+	Tenants map[string]Credentials `key:"tenants" doc:"users of further tenants: a username and a password for each"`
+	// RequestTimeout is what one request may take; an attempt makes up to eight, logging in included.
+	RequestTimeout time.Duration `key:"request_timeout" default:"20s" doc:"what one request may take; an attempt makes up to eight"`
+	// Settings say what may be reached, and how.
 	outbound.Settings
 }
 

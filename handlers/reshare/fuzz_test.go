@@ -30,7 +30,8 @@ func FuzzDecodeRecord(f *testing.F) {
 		if err := handlers.Report(t.Context(), r.request()); err != nil && len(body) < handlers.MaxReport/6 {
 			t.Fatal(err)
 		}
-		_, _ = r.isBusy(), r.hasReached([]string{"REQ_IDLE"})
+		e := effect{reaches: []string{"REQ_IDLE"}}
+		_, _, _ = r.isBusy(), e.shows(r), e.isPast(r)
 	})
 }
 

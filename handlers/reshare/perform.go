@@ -18,8 +18,9 @@ type PerformArgs struct {
 	Which
 	Action       string          `json:"action"`                 // as requesterReceived
 	ActionParams json.RawMessage `json:"actionParams,omitempty"` // an object
-	// Reaches are the states that prove that the action was done. It is needed for actions that this package does not
-	// know, and replaces what it knows of others.
+	// Reaches are the states that prove that the action was done, each as REQ_CHECKED_IN, or with the state before it as
+	// REQ_SHIPPED>REQ_CHECKED_IN where other ways lead there, too. It is needed for actions that this package does not know,
+	// and replaces what it knows of others.
 	Reaches []string `json:"reaches,omitempty"`
 	// Repeatable says that it does no harm if the action is performed again. It is for actions whose success leaves no
 	// state that proves it.
@@ -31,78 +32,6 @@ type Performed struct {
 	Request
 	Action      string `json:"action"`
 	AlreadyDone bool   `json:"alreadyDone"` // nothing was done now: it had been done before
-}
-
-// effect is how the success of an action can be told.
-type effect struct {
-	reaches []string // the states it leads to
-	says    string   // what it writes into the request's history
-	sets    bool     // it sets something to a value: to do it again changes nothing
-}
-
-// reaches has the actions of mod-rs's own state models that lead to a state which nothing else is mistaken for.
-var reaches = map[string][]string{
-	"requesterCancel":                    {"REQ_CANCEL_PENDING", "REQ_CANCELLED"},
-	"requesterReceived":                  {"REQ_CHECKED_IN"},
-	"requesterManualCheckIn":             {"REQ_CHECKED_IN"},
-	"requesterAgreeConditions":           {"REQ_EXPECTS_TO_SUPPLY"},
-	"requesterRejectConditions":          {"REQ_CANCEL_PENDING"},
-	"requesterMarkEndOfRotaReviewed":     {"REQ_END_OF_ROTA_REVIEWED"},
-	"patronReturnedItem":                 {"REQ_AWAITING_RETURN_SHIPPING"},
-	"shippedReturn":                      {"REQ_SHIPPED_TO_SUPPLIER"},
-	"patronReturnedItemAndShippedReturn": {"REQ_SHIPPED_TO_SUPPLIER"},
-	"cancelLocal":                        {"REQ_CANCELLED"},
-	"fillLocally":                        {"REQ_FILLED_LOCALLY"},
-
-	"respondYes":                                     {"RES_NEW_AWAIT_PULL_SLIP"},
-	"supplierConditionalSupply":                      {"RES_PENDING_CONDITIONAL_ANSWER", "RES_NEW_AWAIT_PULL_SLIP"},
-	"supplierCannotSupply":                           {"RES_UNFILLED"},
-	"supplierPrintPullSlip":                          {"RES_AWAIT_PICKING"},
-	"supplierCheckInToReshare":                       {"RES_AWAIT_SHIP", "RES_SEQUESTERED"},
-	"supplierMarkShipped":                            {"RES_ITEM_SHIPPED"},
-	"supplierCheckInToReshareAndSupplierMarkShipped": {"RES_ITEM_SHIPPED"},
-	"supplierCheckOutOfReshare":                      {"RES_COMPLETE"},
-	"supplierFillDigitalLoan":                        {"RES_LOANED_DIGITALLY"},
-}
-
-// effect returns how the success of the action can be told; ok is false if it cannot.
-func (a PerformArgs) effect() (e effect, ok bool) {
-	var params struct {
-		Note           *string `json:"note"`
-		TerminalState  string  `json:"terminalState"`
-		CancelResponse string  `json:"cancelResponse"`
-	}
-	_ = json.Unmarshal(a.ActionParams, &params) // other types are mod-rs's to refuse
-	switch {
-	case a.Repeatable:
-		return effect{sets: true}, true
-	case len(a.Reaches) > 0:
-		return effect{reaches: a.Reaches}, true
-	case reaches[a.Action] != nil:
-		return effect{reaches: reaches[a.Action]}, true
-	}
-	switch a.Action {
-	case "edit", "localNote", "messageSeen", "messagesAllSeen":
-		return effect{sets: true}, true
-	case "message":
-		if params.Note == nil {
-			return effect{sets: true}, true // mod-rs refuses it
-		}
-		return effect{says: "Message sent: " + *params.Note}, true
-	case "manualClose":
-		return effect{reaches: []string{params.TerminalState}}, params.TerminalState != ""
-	case "supplierRespondToCancel":
-		return effect{reaches: []string{"RES_CANCELLED"}}, params.CancelResponse == "yes"
-	}
-	return effect{}, false
-}
-
-// isDone reports whether the request shows that the action was done, whoever did it.
-func (e effect) isDone(r record) bool {
-	if e.says != "" {
-		return slices.ContainsFunc(r.Audit, func(a audit) bool { return string(a.Message) == e.says })
-	}
-	return slices.Contains(e.reaches, string(r.State))
 }
 
 func (a PerformArgs) plan(string) ([]call, error) {
@@ -118,9 +47,12 @@ func (a PerformArgs) plan(string) ([]call, error) {
 	if params[0] != '{' {
 		errs = append(errs, errors.New("actionParams: are no object"))
 	}
-	if a.Action == "" || schema.OneLine(a.Action) != a.Action || len(a.Action) > 100 {
+	switch _, known := a.effect(); {
+	case a.Action == "" || schema.OneLine(a.Action) != a.Action || len(a.Action) > 100:
 		errs = append(errs, errors.New("action: is missing, or no action"))
-	} else if _, ok := a.effect(); !ok {
+	case slices.ContainsFunc(a.Reaches, func(s string) bool { return s == "" || strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_>") != "" }):
+		errs = append(errs, errors.New("reaches: want states as REQ_CHECKED_IN, or steps as REQ_SHIPPED>REQ_CHECKED_IN"))
+	case !known:
 		errs = append(errs, fmt.Errorf("action: nothing is known that proves %s to be done: name the states under reaches, or say that it is repeatable", a.Action))
 	}
 	if len(errs) > 0 {
@@ -158,8 +90,8 @@ func (c *client) perform(ctx context.Context, s *session, a PerformArgs, calls [
 		return err
 	}
 	e, _ := a.effect()
-	done := e.isDone(r)
-	if !done && len(e.reaches) > 0 {
+	done := e.shows(r)
+	if !done && !e.unlisted {
 		if done, err = c.past(ctx, s, a, e, r, calls[1]); err != nil {
 			return err
 		}
@@ -168,8 +100,11 @@ func (c *client) perform(ctx context.Context, s *session, a PerformArgs, calls [
 		if _, err := c.send(ctx, s, calls[2]); err != nil {
 			return err
 		}
-		if r, err = c.fetch(ctx, s, calls[3]); err != nil {
-			return schema.WithKind(schema.Temporary, fmt.Errorf("%s is done, but: %w", a.Action, err))
+		if r, err = c.fetch(ctx, s, calls[3]); schema.KindOf(err) == schema.Permanent {
+			err = schema.WithKind(schema.Temporary, err) // it is done: the next attempt finds that out
+		}
+		if err != nil {
+			return fmt.Errorf("%s is done, but: %w", a.Action, err)
 		}
 	}
 	return handlers.Report(ctx, Performed{r.request(), a.Action, done})
@@ -184,12 +119,12 @@ func (c *client) past(ctx context.Context, s *session, a PerformArgs, e effect, 
 		return false, err
 	case slices.Contains(valid, a.Action):
 		return false, nil
-	case r.hasReached(e.reaches):
+	case e.isPast(r):
 		return true, nil
 	case r.isBusy():
-		return false, fmt.Errorf("request %s waits for its last message to be sent (%s); until then no action is valid", r.ID, r.NetworkStatus)
+		return false, fmt.Errorf("request %s waits for its last message to be sent (%s); until then no action is valid", r.ID, r.NetworkStatus) // temporary
 	}
 	slices.Sort(valid)
-	return false, handlers.Permanent(fmt.Errorf("request %s is in state %s, where %s is not valid, and it has never been in %s, so that was not done before; valid are: %s",
-		r.ID, schema.OneLine(string(r.State)), a.Action, strings.Join(e.reaches, " or "), cut(schema.OneLine(strings.Join(valid, ", ")))))
+	return false, handlers.Permanent(fmt.Errorf("request %s is in state %s, where %s is not valid, and its history does not have %v, so that was not done before; valid are: %s",
+		r.ID, schema.OneLine(string(r.State)), a.Action, e, cut(schema.OneLine(strings.Join(valid, ", ")))))
 }

@@ -2,8 +2,10 @@ package reshare_test
 
 import (
 	"encoding/json"
+	"io"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -178,7 +180,47 @@ func TestPerform_when_a_cancel_is_answered(t *testing.T) {
 		t.Errorf("again %+v", again)
 	}
 	_, err := run(t, h, perform(reshare.Which{ID: west}, "supplierRespondToCancel", `{"cancelResponse":"no"}`, inWest()))
-	wantText(t, err, "nothing is known") // it leads back to where the request was
+	wantKind(t, err, schema.Permanent)
+	wantText(t, err, "RES_CANCELLED", "does not have Cancellation denied")
+}
+
+// A cancel that was denied leads back to where the request was: the action that asked for it is valid again, and the
+// history of the first one proves nothing about the second.
+func TestPerform_when_a_cancel_is_denied_twice(t *testing.T) {
+	t.Parallel()
+	g := open(t, resharetest.Config{})
+	h := newTarget(t, g.config())
+	_, west := lend(t, g, h)
+	deny := perform(reshare.Which{ID: west}, "supplierRespondToCancel", `{"cancelResponse":"no"}`, inWest())
+	for range 2 {
+		if asked := must[reshare.Performed](t, h, perform(byKey("loan-1"), "requesterCancel", "")); asked.AlreadyDone || asked.State != "REQ_CANCEL_PENDING" {
+			t.Errorf("asked %+v", asked)
+		}
+		for i := range 2 {
+			if denied := must[reshare.Performed](t, h, deny); denied.AlreadyDone != (i > 0) || denied.State != "RES_IDLE" {
+				t.Errorf("denied %+v", denied)
+			}
+		}
+	}
+}
+
+// REQ_EXPECTS_TO_SUPPLY is also where a request comes without any condition: that alone proves nothing.
+func TestPerform_tells_steps_apart(t *testing.T) {
+	t.Parallel()
+	for from, want := range map[string]bool{"REQ_CONDITIONAL_ANSWER_RECEIVED": true, "REQ_REQUEST_SENT_TO_SUPPLIER": false} {
+		g := open(t, resharetest.Config{})
+		g.instead("", func(w http.ResponseWriter, r *http.Request) {
+			if strings.HasSuffix(r.URL.Path, "/validActions") {
+				_, _ = io.WriteString(w, `{"actions":["message"]}`)
+				return
+			}
+			_, _ = io.WriteString(w, `{"id":"a-1","state":{"code":"REQ_EXPECTS_TO_SUPPLY"},"audit":[{"fromStatus":{"code":"`+from+`"},"toStatus":{"code":"REQ_EXPECTS_TO_SUPPLY"}}]}`)
+		})
+		_, err := run(t, newTarget(t, g.config()), perform(reshare.Which{ID: "a-1"}, "requesterAgreeConditions", ""))
+		if (err == nil) != want {
+			t.Errorf("after %s: error %v", from, err)
+		}
+	}
 }
 
 func TestPerform_refuses_arguments_that_make_no_sense(t *testing.T) {
@@ -197,6 +239,9 @@ func TestPerform_refuses_arguments_that_make_no_sense(t *testing.T) {
 		`{"id":"a","action":"manualClose"}`:                          "nothing is known",
 		`{"id":"a","action":"shippedReturn","params":{}}`:            "params",
 		`{"id":"a","action":"supplierRespondToCancel","reaches":[]}`: "nothing is known",
+		`{"id":"a","action":"goSwimming","reaches":[""]}`:            "reaches: want states",
+		`{"id":"a","action":"goSwimming","reaches":["Received"]}`:    "reaches: want states",
+		`{"id":"a","action":"supplierMarkConditionsAgreed"}`:         "nothing is known",
 	} {
 		_, err := run(t, h, job(reshare.ActionPerform, json.RawMessage(payload)))
 		wantKind(t, err, schema.Permanent)

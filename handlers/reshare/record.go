@@ -3,7 +3,6 @@ package reshare
 import (
 	"encoding/json"
 	"errors"
-	"slices"
 
 	"github.com/millbridge/millbridge/schema"
 )
@@ -110,13 +109,6 @@ func (r record) request() Request {
 
 // isBusy reports whether a message to the other library is on its way, while which mod-rs takes no action.
 func (r record) isBusy() bool { return r.NetworkStatus == "Waiting" || r.NetworkStatus == "Retry" }
-
-// hasReached reports whether the request has come to one of these states.
-func (r record) hasReached(states []string) bool {
-	return slices.ContainsFunc(r.Audit, func(a audit) bool {
-		return a.FromStatus != a.ToStatus && slices.Contains(states, string(a.ToStatus))
-	})
-}
 
 // An answer that cannot be read is temporary: it may be a proxy's, and what was asked for is looked for before it is
 // asked for again.

@@ -125,7 +125,14 @@ func (r *request) follow(action string, rule rule, params map[string]any) {
 	case action == "supplierRespondToCancel" && params["cancelResponse"] != "yes":
 		to, peer = r.before, r.peer.before
 	}
-	r.move(to, "Executing action: "+action)
+	message := "Executing action: " + action
+	switch {
+	case action == "supplierRespondToCancel" && to == "RES_CANCELLED":
+		message = "Cancellation accepted"
+	case action == "supplierRespondToCancel":
+		message = "Cancellation denied"
+	}
+	r.move(to, message)
 	if peer != "" && r.peer != nil {
 		r.peer.move(peer, "Message received from the other library")
 	}
