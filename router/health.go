@@ -88,6 +88,11 @@ func (b *Bridge) Health(ctx context.Context) Health {
 		if fault := b.forwarder.Fault(); fault != "" {
 			problem("forwarder: %s", fault)
 		}
+		for _, feed := range b.forwarder.Feeds() {
+			if feed.Error != "" {
+				problem("forwarder: %s", feed.Error)
+			}
+		}
 		h.Shards = b.forwarder.Status()
 		for _, s := range h.Shards {
 			if s.State == jetstream.ShardStopped || s.State == jetstream.ShardWaiting {

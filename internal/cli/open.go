@@ -44,6 +44,7 @@ type opened struct {
 	repairs  jetstream.RepairStore // the store once more, for repairs
 	repairer *jetstream.Repairer   // nil if only the database was asked for
 	ops      *ops.Service
+	stocks   []*postgres.Stock  // outboxes that are emptied into ours
 	instance *embedded.Instance // of the embedded default, else nil
 	closers  []func()
 }
@@ -51,7 +52,11 @@ type opened struct {
 func (o *opened) subjects() schema.Subjects { return schema.Subjects{Prefix: o.config.Prefix} }
 
 func (o *opened) forwarderConfig() jetstream.ForwarderConfig {
-	return jetstream.ForwarderConfig{Subjects: o.subjects(), EventTTL: time.Duration(o.config.EventsTTL), Logger: o.log, Lease: killpoint.Lease}
+	c := jetstream.ForwarderConfig{Subjects: o.subjects(), EventTTL: time.Duration(o.config.EventsTTL), Logger: o.log, Lease: killpoint.Lease}
+	for _, s := range o.stocks {
+		c.Feeds = append(c.Feeds, s)
+	}
+	return c
 }
 
 // close undoes what open did, last things first.
@@ -137,6 +142,9 @@ func (a *app) openServers(ctx context.Context, o *opened, n need) error {
 	st := postgres.New(pool, postgres.Options{Logger: o.log})
 	o.closers = append(o.closers, pool.Close, st.Close)
 	o.store, o.repairs = st, jetstream.RepairStoreOf(st)
+	if o.stocks, err = openStocks(st, c); err != nil {
+		return err
+	}
 	if !n.nats {
 		o.ops = ops.New(o.store, nil, ops.Config{Subjects: o.subjects(), Leases: true})
 		return nil
@@ -182,9 +190,30 @@ func (a *app) openOps(ctx context.Context, o *opened) error {
 	}
 	o.ops = ops.New(o.store, js, ops.Config{
 		Subjects: o.subjects(), Leases: o.instance == nil, Durable: o.instance != nil, Repair: o.repairer,
-		EventTTL: time.Duration(o.config.EventsTTL),
+		EventTTL: time.Duration(o.config.EventsTTL), Stocks: o.stockOutboxes(),
 	})
 	return nil
+}
+
+// openStocks returns what moves messages out of the stock outboxes of the configuration.
+func openStocks(st *postgres.Store, c *config.Config) ([]*postgres.Stock, error) {
+	var list []*postgres.Stock
+	for _, topic := range c.Stock.Tables {
+		s, err := st.NewStock(postgres.StockTable{Topic: topic, Group: c.Stock.ConsumerGroup, Rules: c.Stock.Rules()})
+		if err != nil {
+			return nil, withHint(fmt.Errorf("stock.tables: %w", err), "correct it where it comes from: %s", c.Origin("stock.tables"))
+		}
+		list = append(list, s)
+	}
+	return list, nil
+}
+
+func (o *opened) stockOutboxes() []ops.StockOutbox {
+	var list []ops.StockOutbox
+	for _, s := range o.stocks {
+		list = append(list, s)
+	}
+	return list
 }
 
 // connectWait is how long a command waits for NATS before it goes on without.

@@ -120,6 +120,14 @@ func backlogRows(st ops.Status) (rows [][]string) {
 	for _, b := range st.Backlogs {
 		rows = append(rows, []string{b.Where, string(b.Stream) + " " + b.Group, strconv.FormatInt(b.Rows, 10), age(span(b.OldestSeconds))})
 	}
+	for _, s := range st.Stocks {
+		if s.Rows > 0 {
+			rows = append(rows, []string{"stock outbox", s.Topic, strconv.FormatInt(s.Rows, 10), age(span(s.OldestSeconds))})
+		}
+		if s.Left > 0 {
+			rows = append(rows, []string{"stock, left", s.Topic, strconv.FormatInt(s.Left, 10), "-"})
+		}
+	}
 	return rows
 }
 

@@ -52,6 +52,7 @@ func TestTarget_list(t *testing.T) {
 		t.Errorf("%s", r)
 	}
 }
+
 func TestTarget_test_shows_what_would_be_sent(t *testing.T) {
 	t.Parallel()
 	file := targetsConfig(t, targetsText)

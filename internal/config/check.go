@@ -34,6 +34,7 @@ func (c *Config) check() []error {
 		bad("database.url", "is set without nats.url; set both, or neither for the embedded default")
 	}
 	c.checkNATS(bad)
+	c.checkStock(bad)
 	if c.EventsTTL < Duration(1e9) {
 		bad("events_ttl", "must be at least 1s")
 	}

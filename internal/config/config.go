@@ -15,7 +15,8 @@ type Config struct {
 	Prefix      string // first token of all subjects
 	Database    Database
 	NATS        NATS
-	Forward     bool     // whether run moves outbox rows to the streams
+	Forward     bool // whether run moves outbox rows to the streams
+	Stock       Stock
 	EventsTTL   Duration // how long an event stays in its stream
 	StopTimeout Duration // how long a stop waits for running handlers
 	Metrics     Metrics

@@ -221,7 +221,7 @@ func TestLoad_every_key_from_the_environment(t *testing.T) {
 	t.Parallel()
 	samples := map[string]string{
 		"prefix": "p", "database.url": "postgres://h/d", "database.max_connections": "3", "nats.url": "nats://a, nats://b",
-		"nats.replicas": "1", "forward": "false", "events_ttl": "1d", "stop_timeout": "1s", "metrics.listen": ":9464", "log.level": "warn", "log.format": "json",
+		"nats.replicas": "1", "stock.tables": "outbox, audit", "stock.consumer_group": "shop", "stock.topics": "a=jobs.b.c, *=events.*", "stock.ordering_key": "order", "forward": "false", "events_ttl": "1d", "stop_timeout": "1s", "metrics.listen": ":9464", "log.level": "warn", "log.format": "json",
 		"nats.token": "tok", "nats.tls.cert_file": "/c", "nats.tls.key_file": "/k", "targets.<name>.type": "webhook", "targets.<name>.url": "http://h",
 		"targets.<name>.secrets": "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA,whsec_BBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBB", "targets.<name>.events": "e.f,g", "targets.<name>.retry.max_attempts": "2",
 		"targets.<name>.retry.base": "2s", "targets.<name>.retry.factor": "4", "targets.<name>.retry.max": "1h",

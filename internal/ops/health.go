@@ -45,6 +45,9 @@ func (s *Service) judge(st *Status, now time.Time) {
 			note("parked rows of %s: %d; see `millbridge poison list`", b.Group, b.Rows)
 		}
 	}
+	for _, stock := range st.Stocks {
+		judgeStock(stock, reason, note)
+	}
 	for _, stream := range st.Streams {
 		s.judgeStream(st, stream, waiting, reason)
 	}
@@ -87,7 +90,7 @@ func (s *Service) judge(st *Status, now time.Time) {
 	st.OK = len(st.Reasons) == 0
 	st.Reasons, st.Notes = orEmpty(st.Reasons), orEmpty(st.Notes)
 	st.Backlogs, st.Shards = orEmpty(st.Backlogs), orEmpty(st.Shards)
-	st.Stops = orEmpty(st.Stops)
+	st.Stops, st.Stocks = orEmpty(st.Stops), orEmpty(st.Stocks)
 	st.Streams, st.Consumers, st.Circuits = orEmpty(st.Streams), orEmpty(st.Consumers), orEmpty(st.Circuits)
 }
 

@@ -91,6 +91,7 @@ func (m *Metrics) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if circuits, err := m.s.circuits(ctx); err == nil { // unknown is not 0
 		e.circuits(circuits)
 	}
+	e.stock(m.s.stockStates(ctx))
 	io.WriteString(w, e.String()) //nolint:errcheck // the scraper has gone
 }
 

@@ -58,6 +58,8 @@ type Config struct {
 	Repair *jetstream.Repairer
 	// EventTTL is how long events stay in their stream; 0 if they stay for ever.
 	EventTTL time.Duration
+	// Stocks are the stock Watermill outboxes that are emptied into ours.
+	Stocks []StockOutbox
 	// PartTimeout bounds each question of a report, so that one slow answer does not hold up the others; 0 means 1.5 s.
 	PartTimeout time.Duration
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -29,6 +30,8 @@ type Status struct {
 	// Unserved are the targets that have messages but no consumer.
 	Unserved []Unserved `json:"unserved"`
 	Dead     Dead       `json:"dead"`
+	// Stocks are the stock Watermill outboxes that are emptied into ours.
+	Stocks []Stock `json:"stocks"`
 }
 
 // Database is the database's part of a [Status].
@@ -116,6 +119,11 @@ func (s *Service) Status(ctx context.Context) Status {
 	part("backlogs", func(ctx context.Context) (err error) { st.Backlogs, err = s.backlogs(ctx); return err })
 	part("circuits", func(ctx context.Context) (err error) { st.Circuits, err = s.circuits(ctx); return err })
 	part("shards", func(ctx context.Context) (err error) { st.Shards, err = s.shards(ctx); return err })
+	s.stocks(part, func(found Stock) {
+		mu.Lock()
+		defer mu.Unlock()
+		st.Stocks = append(st.Stocks, found)
+	})
 	down := s.natsUp()
 	if down == nil {
 		st.NATS = NATS{Reachable: true, Server: s.js.Conn().ConnectedServerName(), Version: s.js.Conn().ConnectedServerVersion()}
@@ -129,6 +137,7 @@ func (s *Service) Status(ctx context.Context) Status {
 		st.Reasons = append(st.Reasons, schema.OneLine(down.Error())+"; rows wait in the outbox")
 	}
 	slices.Sort(st.Reasons)
+	slices.SortFunc(st.Stocks, func(x, y Stock) int { return strings.Compare(x.Topic, y.Topic) })
 	s.judge(&st, time.Now())
 	return st
 }
