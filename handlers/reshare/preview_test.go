@@ -86,6 +86,17 @@ func TestPreview_refuses_what_a_run_refuses(t *testing.T) {
 	}
 }
 
+func TestTarget_names_its_actions(t *testing.T) {
+	t.Parallel()
+	h := newTarget(t, config("https://okapi.example.org"))
+	if got := h.(interface{ Names() []string }).Names(); !slices.Equal(got, []string{"create-request", "get-request", "list-requests", "perform-action"}) {
+		t.Errorf("actions %v", got)
+	}
+	if err := (handlers.Target{Name: "ill", Handler: h}).Validate(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestTenants_have_their_own_users(t *testing.T) {
 	t.Parallel()
 	g := open(t, resharetest.Config{})

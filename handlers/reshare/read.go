@@ -138,7 +138,7 @@ func (c *client) get(ctx context.Context, s *session, a GetArgs, calls []call) e
 	}
 	if slices.Contains(a.While, string(r.State)) {
 		pause, _ := a.every()
-		return handlers.Snooze(fmt.Errorf("request %s is %s", r.ID, r.State), pause)
+		return handlers.Snooze(fmt.Errorf("request %s is still %s", r.ID, r.State), pause)
 	}
 	actions, err := c.valid(ctx, s, calls[1])
 	if err != nil {

@@ -48,7 +48,7 @@ func TestGet_waits_while_a_request_is_in_a_state(t *testing.T) {
 		if wait, ok := schema.SnoozeOf(err); !ok || wait != 90*time.Minute || report != nil {
 			t.Errorf("it reports %s, and waits for %v: %v", report, wait, err)
 		}
-		wantText(t, err, "is REQ_REQUEST_SENT_TO_SUPPLIER")
+		wantText(t, err, "is still REQ_REQUEST_SENT_TO_SUPPLIER")
 		must[reshare.Performed](t, h, decline)
 	}
 	if asked := g.Requests("south"); len(asked) != 1 || asked[0].State != "RES_IDLE" {

@@ -108,6 +108,9 @@ func (t *target) Preview(ctx context.Context, env schema.Envelope) ([]handlers.P
 	return shown, nil
 }
 
+// Names returns the actions' names in order.
+func (t *target) Names() []string { return t.actions.Names() }
+
 // Validate reports what is wrong with the actions.
 func (t *target) Validate() error { return t.actions.Validate() }
 
