@@ -1,18 +1,22 @@
-// Package webhook is a target that posts each message to a URL, signed as Standard Webhooks 1.0 asks, and the check
-// that a receiver written in Go makes.
+// Package webhook is a target that posts each message to a URL, signed as Standard Webhooks 1.0 asks, and a [Receiver] for
+// programs in Go that get such requests.
 //
 // # The request
 //
-// The body is the payload's bytes, untouched. Content-Type is the envelope's. The headers are:
+// The body is the payload's bytes, untouched, unless [Config.Payload] makes another one of the message's fields. The
+// headers are:
 //
 //	webhook-id         the message's id; for a replay the id of the message that died. The same on every attempt
 //	webhook-timestamp  Unix seconds of this attempt
-//	webhook-signature  one "v1,<HMAC-SHA256 in base64>" over id.timestamp.body for each secret
+//	webhook-signature  for each secret "v1," and an HMAC-SHA256 or "v1a," and an ed25519 signature, over id.timestamp.body
 //	Idempotency-Key    the idempotency key, percent-encoded like all ce- values
-//	ce-...             the CloudEvents attributes in binary mode
+//	Content-Type       that of the payload
+//	ce-...             the CloudEvents attributes in binary mode; see [Format] for the others
 //	traceparent, tracestate
 //
-// Metadata is not sent: its names are the caller's and could be headers that mean something to the receiver.
+// and those of [Config.Headers]. Metadata is not sent: its names are the caller's and could be headers that mean something
+// to the receiver. A field of [Config.Payload] or [Config.Headers] that a message does not have is a permanent error that
+// names it.
 //
 // # What the answer means
 //
@@ -27,12 +31,19 @@
 //
 // A temporary answer may carry Retry-After in seconds or as a date. It replaces the policy's wait, but for no longer
 // than [Config.RetryAfterMax]; what is no number above 0 and no date to come is ignored. Redirects are never followed.
-// A body longer than [Config.MaxResponse] is not read further and counts as complete.
+// A body longer than [Config.MaxResponseBytes] is not read further and counts as complete; one that is compressed, although
+// that is not asked for, is not unpacked.
+//
+// # May it run twice?
+//
+// Yes, if the receiver remembers ids or keys: every attempt and every replay has the same webhook-id and Idempotency-Key,
+// and only timestamp and signature differ. A [Receiver] with a [Ledger] does so.
 //
 // # What may be reached
 //
-// Public addresses only, unless [Config.Network] says otherwise; how that is kept is written in package
+// Public addresses only, unless [Config.Settings] say otherwise; how that is kept is written in package
 // [github.com/millbridge/millbridge/handlers/outbound].
 //
-// Errors, logs and the text form of a [Config] have no secret, no header value, and of the URL only the host.
+// Errors, logs and previews have no secret, of a configured header only the message's fields in it, and of the URL only
+// the host.
 package webhook
