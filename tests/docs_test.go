@@ -28,11 +28,13 @@ func read(t *testing.T, name string) string {
 // keyPattern finds the rows of tables of keys: the key, in some its type, and its default.
 var keyPattern = regexp.MustCompile("(?m)^\\| `([^`]+)` \\| (?:(?:bool|string|int|float64|url|duration|secrets?|list|block|file) \\| )?(?:`([^`]*)`|required)? *\\| ")
 
-// keysIn returns the keys that a table lists, with their defaults.
+// keysIn returns the keys that a document's table of keys lists, with their defaults.
 func keysIn(t *testing.T, doc string) map[string]string {
 	t.Helper()
 	keys := map[string]string{}
-	for _, m := range keyPattern.FindAllStringSubmatch(read(t, doc), -1) {
+	_, table, _ := strings.Cut(read(t, doc), "\n| Key |")
+	table, _, _ = strings.Cut(table, "\n\n")
+	for _, m := range keyPattern.FindAllStringSubmatch(table, -1) {
 		keys[m[1]] = m[2]
 	}
 	return keys

@@ -3,16 +3,23 @@ package targets
 import (
 	"github.com/millbridge/millbridge/handlers"
 	"github.com/millbridge/millbridge/handlers/command"
+	"github.com/millbridge/millbridge/handlers/httprelay"
+	"github.com/millbridge/millbridge/handlers/ncip"
 	"github.com/millbridge/millbridge/handlers/webhook"
 )
 
 // all has every type once, sorted by name.
 var all = []Type{
-	typeOf("exec", "runs a program, with the payload on its standard input", func(c command.Config, _ Env) (handlers.Handler, error) {
-		return command.New(c)
-	}),
+	typeOf("exec", "runs a program, with the payload on its standard input", plain(command.New)),
+	typeOf("http", "makes the requests of an HTTP API, as its actions are described", plain(httprelay.New)),
+	typeOf("ncip", "asks a library's system over NCIP 2.02", plain(ncip.New)),
 	typeOf("webhook", "posts each message to a URL, signed", func(c webhook.Config, env Env) (handlers.Handler, error) {
 		c.Timeout, c.Logger = env.Timeout, env.Logger
 		return webhook.New(c)
 	}),
+}
+
+// plain is for types that want to know nothing besides their settings.
+func plain[C any](open func(C) (handlers.Handler, error)) func(C, Env) (handlers.Handler, error) {
+	return func(c C, _ Env) (handlers.Handler, error) { return open(c) }
 }

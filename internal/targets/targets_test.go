@@ -54,7 +54,17 @@ var samples = map[string]struct {
 	action   string
 	payload  string
 }{
-	"exec": {map[string]string{"command": "/bin/cat"}, "print", `{"a":1}`},
+	"http": {
+		map[string]string{"base_url": "https://ils.example.com/api", "actions": `{"renew":{"method":"POST","path":"/loans/{{.payload.loan}}/renew"}}`, "headers": `{"X-Key":"SECRET123"}`},
+		"renew", `{"loan":"7"}`,
+	},
+	"nats": {map[string]string{"url": "nats://other.example.com", "token": "SECRET123", "origin": "here", "prefix": "there"}, "contact.update", `{"a":1}`},
+	"ncip": {
+		map[string]string{"base_url": "https://ncip.example.com", "from_agency": "A", "to_agency": "B", "password": "SECRET123", "username": "u"},
+		"lookup-user", `{"user":{"value":"p-1"}}`,
+	},
+	"request": {map[string]string{"url": "nats://other.example.com", "prefix": "svc", "token": "SECRET123"}, "renew", `{"a":1}`},
+	"exec":    {map[string]string{"command": "/bin/cat"}, "print", `{"a":1}`},
 	"reshare": {
 		map[string]string{"base_url": "https://okapi.example.com", "tenant": "diku", "username": "u", "password": "SECRET123"},
 		"get-request", `{"id":"0198"}`,
