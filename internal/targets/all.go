@@ -5,6 +5,7 @@ import (
 	"github.com/millbridge/millbridge/handlers/command"
 	"github.com/millbridge/millbridge/handlers/httprelay"
 	"github.com/millbridge/millbridge/handlers/ncip"
+	"github.com/millbridge/millbridge/handlers/reshare"
 	"github.com/millbridge/millbridge/handlers/webhook"
 )
 
@@ -13,6 +14,7 @@ var all = []Type{
 	typeOf("exec", "runs a program, with the payload on its standard input", plain(command.New)),
 	typeOf("http", "makes the requests of an HTTP API, as its actions are described", plain(httprelay.New)),
 	typeOf("ncip", "asks a library's system over NCIP 2.02", plain(ncip.New)),
+	typeOf("reshare", "makes patron requests in Project ReShare and performs actions on them", plain(reshare.New)),
 	typeOf("webhook", "posts each message to a URL, signed", func(c webhook.Config, env Env) (handlers.Handler, error) {
 		c.Timeout, c.Logger = env.Timeout, env.Logger
 		return webhook.New(c)
