@@ -72,6 +72,8 @@ func (c Config) Validate() error {
 	if h := c.IdempotencyHeader; h != "" {
 		if err := checkHeader(h, ""); err != nil {
 			fault("idempotency_header: %w", err)
+		} else if strings.EqualFold(h, c.Auth.header()) {
+			fault("idempotency_header: %s is not free", http.CanonicalHeaderKey(h))
 		}
 	}
 	if c.RequestTimeout < 0 {

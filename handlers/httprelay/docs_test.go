@@ -184,6 +184,22 @@ func TestDocs_examples_know_a_refused_repeat(t *testing.T) {
 	}
 }
 
+// A token that the ILS has forgotten is renewed without a word.
+func TestDocs_example_of_koha_outlives_a_restart(t *testing.T) {
+	t.Parallel()
+	ils := new(fakeILS)
+	h := newRelay(t, example(t, "koha", newServer(t, ils.koha())))
+	for range 2 {
+		if _, err := run(t, h, jobs(t, "koha")[0]); err != nil {
+			t.Error(err)
+		}
+		ils.expire()
+	}
+	if ils.issued != 2 {
+		t.Errorf("%d tokens were issued", ils.issued)
+	}
+}
+
 func TestDocs_examples_say_why(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -67,8 +67,11 @@ func (r *relay) fetch(ctx context.Context, req *http.Request) (*http.Response, [
 		return nil, nil, r.failed(ctx, attempt, err)
 	}
 	body, err := readBody(res, r.maxResponse)
+	if err == nil && attempt.Err() != nil { // a server that ends its answer because we hang up has not given it
+		err = attempt.Err()
+	}
 	if err != nil && schema.KindOf(err) != schema.Permanent {
-		err = r.failed(ctx, attempt, err)
+		return nil, nil, r.failed(ctx, attempt, err)
 	}
 	return res, body, err
 }
