@@ -125,7 +125,7 @@ func (s *Store) NewOutbox(ctx context.Context) (id string, err error) {
 		// What the other's processes have agreed on.
 		statement{sql: `DELETE FROM millbridge.leases`},
 		statement{sql: `DELETE FROM millbridge.rates`},
-		statement{sql: `DELETE FROM millbridge.circuits`},
+		statement{sql: `DELETE FROM millbridge.circuits WHERE disabled_at IS NULL`}, // what is disabled waits for a person
 		statement{sql: `
 			UPDATE millbridge.meta
 			   SET outbox_id = (SELECT string_agg(substr('abcdefghijklmnopqrstuvwxyz0123456789', 1 + floor(random() * 36)::integer, 1), '')

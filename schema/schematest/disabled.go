@@ -148,6 +148,17 @@ func testDisabled[Tx any](t *testing.T, open Opener[Tx]) {
 			t.Errorf("events %q, want one for each change", names)
 		}
 	})
+	t.Run("a new outbox keeps it", func(t *testing.T) {
+		s := start(t, open)
+		fail(s, 1)
+		_, _, err := s.Store.DisableHandler(s.ctx, "erp", "maintenance", never)
+		s.must(err)
+		_, err = s.Store.NewOutbox(s.ctx)
+		s.must(err)
+		if c := only(s); c.Handler != "erp" || !c.Disabled {
+			t.Errorf("the circuit is %+v, want what waits for a person alone", c)
+		}
+	})
 	t.Run("not without its event", func(t *testing.T) {
 		s := start(t, open)
 		s.must(s.Store.SetMaxPayload(s.ctx, 10)) // the event is larger

@@ -16,6 +16,7 @@ type Store[Tx any] interface {
 	Check(ctx context.Context) error
 	Info(ctx context.Context) (schema.OutboxInfo, error)
 	SetMaxPayload(ctx context.Context, bytes int) error
+	NewOutbox(ctx context.Context) (id string, err error)
 
 	InTx(ctx context.Context, fn func(tx Tx) error) error
 	Unit(ctx context.Context, fn func(schema.Unit) error) error

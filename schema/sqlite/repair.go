@@ -113,7 +113,7 @@ func (s *Store) NewOutbox(ctx context.Context) (id string, err error) {
 			// What the other's processes have agreed on.
 			`DELETE FROM millbridge_leases`,
 			`DELETE FROM millbridge_rates`,
-			`DELETE FROM millbridge_circuits`,
+			`DELETE FROM millbridge_circuits WHERE disabled_at = 0`, // what is disabled waits for a person
 		} {
 			if _, err := tx.ExecContext(ctx, statement); err != nil {
 				return err
