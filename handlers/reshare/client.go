@@ -151,7 +151,7 @@ func (c *client) exchange(ctx context.Context, s *session, call call, token stri
 	body, err := outbound.Read(res)
 	if err != nil {
 		said := explain(res.Header.Get("Content-Type"), body)
-		said.mask(s.credentials.Password.Reveal(), token)
+		said.mask(append(s.credentials.written(), token)...)
 		return res, body, said.judge(res.StatusCode, fmt.Errorf("%s %s: %w", call.method, call.path, c.broken(ctx, err)))
 	}
 	return res, body, nil

@@ -141,6 +141,13 @@ func (s *session) loginCall(path string, real bool) call {
 	return call{method: http.MethodPost, path: path, body: body}
 }
 
+// written returns the password as it may come back: as it is, and as it was sent, in JSON.
+func (c Credentials) written() []string {
+	password := c.Password.Reveal()
+	sent, _ := json.Marshal(password) // a text cannot fail
+	return []string{password, string(sent[1 : len(sent)-1])}
+}
+
 // logIn fetches a token, and says how long it lives.
 func (s *session) logIn(ctx context.Context) (token string, life time.Duration, err error) {
 	for _, path := range []string{pathLogin, pathLoginLegacy} {

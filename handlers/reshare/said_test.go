@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millbridge/millbridge/handlers/configgroup"
 	"github.com/millbridge/millbridge/handlers/reshare"
 	"github.com/millbridge/millbridge/handlers/reshare/resharetest"
 	"github.com/millbridge/millbridge/schema"
@@ -209,13 +210,17 @@ func TestSecrets_stay_inside(t *testing.T) {
 		body, _ := io.ReadAll(r.Body)
 		say(422, "text/plain", string(body))(w, r)
 	})
-	_, err := run(t, newTarget(t, g.config()), job(reshare.ActionCreate, book()))
-	note(err)
-	wantText(t, err, "bridge", "***")
+	for _, password := range []string{eastPassword, `east"-secret<1>`} {
+		cfg := g.config()
+		cfg.Password = configgroup.NewSecret(password)
+		_, err := run(t, newTarget(t, cfg), job(reshare.ActionCreate, book()))
+		note(err)
+		wantText(t, err, "bridge", `"***"`)
+	}
 	g.instead("", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
-	_, err = run(t, h, job(reshare.ActionList, reshare.ListArgs{Term: "ada-lovelace", Match: []string{"patronSurname"}}))
+	_, err := run(t, h, job(reshare.ActionList, reshare.ListArgs{Term: "ada-lovelace", Match: []string{"patronSurname"}}))
 	note(err)
-	for _, secret := range []string{eastPassword, westPassword, "access-east", "ada-lovelace"} {
+	for _, secret := range []string{eastPassword, "-secret", westPassword, "access-east", "ada-lovelace"} {
 		if strings.Contains(seen.String(), secret) {
 			t.Errorf("%q came out: %s", secret, seen.String())
 		}
