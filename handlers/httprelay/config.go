@@ -54,6 +54,14 @@ func (c Config) Validate() error {
 		fault("base_url: has a query; it belongs to the actions")
 	}
 	errs = append(errs, c.Auth.faults()...)
+	if c.Auth.header() != "" && !c.AllowPrivate && len(c.AllowedNetworks) == 0 { // whoever calls a house's own network may know better
+		if c.BaseURL != nil && c.BaseURL.Scheme == "http" {
+			fault("base_url: with auth it must be https, or everybody on the way reads the secret")
+		}
+		if strings.HasPrefix(strings.ToLower(c.Auth.TokenURL), "http:") {
+			fault("auth.token_url: must be https, or everybody on the way reads the secret")
+		}
+	}
 	seen := map[string]bool{}
 	for _, name := range slices.Sorted(maps.Keys(c.Headers)) {
 		key := http.CanonicalHeaderKey(name)

@@ -191,6 +191,32 @@ func TestConfig_auth(t *testing.T) {
 	}
 }
 
+func TestConfig_sends_no_secrets_in_the_clear(t *testing.T) {
+	t.Parallel()
+	bearer := httprelay.Auth{Type: "bearer", Token: configgroup.NewSecret(marker)}
+	oauth := httprelay.Auth{Type: "oauth2", TokenURL: "HTTP://ils.example.org/token", ClientID: "c", ClientSecret: configgroup.NewSecret(marker)}
+	for _, c := range []struct {
+		url      string
+		auth     httprelay.Auth
+		settings outbound.Settings
+		want     string
+	}{
+		{"http://ils.example.org", bearer, outbound.Settings{}, "base_url: with auth it must be https"},
+		{"https://ils.example.org", oauth, outbound.Settings{}, "auth.token_url: must be https"},
+		{"https://ils.example.org", bearer, outbound.Settings{}, ""},
+		{"http://ils.example.org", httprelay.Auth{}, outbound.Settings{}, ""},
+		{"http://ils.local", bearer, outbound.Settings{AllowPrivate: true}, ""},
+		{"http://ils.local", oauth, outbound.Settings{AllowedNetworks: []string{"10.1.0.0/16"}}, ""},
+	} {
+		cfg := simple(t)
+		cfg.BaseURL, cfg.Auth, cfg.Settings = parseURL(t, c.url), c.auth, c.settings
+		err := cfg.Validate()
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.HasPrefix(err.Error(), c.want)) {
+			t.Errorf("%s, %s: error %v, want %q", c.url, c.auth.Type, err, c.want)
+		}
+	}
+}
+
 func TestConfig_is_read_strictly(t *testing.T) {
 	t.Parallel()
 	env := func(name, value string) []string {

@@ -76,6 +76,10 @@ func TestHandle_answers_with_a_meaning(t *testing.T) {
 		{`{"permanent":[{"json":{"path":"error","exists":true}}]}`, 200, `{"error":"no"}`, permanent, "do: answered 200, as permanent.0 says"},
 		{`{"permanent":[{"json":{"path":"error","exists":true}}]}`, 200, `{"error":null}`, done, ""},
 		{`{"done":[{"status":[404]}]}`, 404, ``, done, ""},
+		{`{"done":[{"json":{"path":"error","equals":null}}]}`, 409, `{"error":null}`, done, ""},
+		{`{"done":[{"json":{"path":"error","equals":null}}]}`, 409, `{}`, permanent, "do: answered 409 Conflict"},
+		{`{"done":[{"json":{"path":"a.1","in":[false,"x"]}}]}`, 409, `{"a":[1,"x"]}`, done, ""},
+		{`{"done":[{"json":{"path":"a","equals":"x"}}]}`, 409, `{"a":{"x":"x"}}`, permanent, "do: answered 409 Conflict"},
 		{`{"done":[{"json":{"path":"errors.0.code","equals":401}}],"permanent":[{"status":[409]}]}`, 409, `{"errors":[{"code":"401"}]}`, permanent, "do: answered 409, as permanent.0 says"},
 		{`{"done":[{"json":{"path":"errors.0.code","equals":"401"}}],"permanent":[{"status":[409]}]}`, 409, `{"errors":[{"code":401}]}`, done, ""},
 	} {
