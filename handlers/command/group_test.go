@@ -131,6 +131,19 @@ func TestStop_kills_who_does_not_listen(t *testing.T) {
 	wantGone(t, filepath.Join(dir, "pids"))
 }
 
+// A program that is stopped has not ended, and hears SIGTERM only when it goes on.
+func TestStop_kills_a_program_that_is_stopped(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	err := newProgram(t, command.Config{Command: script(`echo $$ > pids; kill -STOP $$`), Dir: dir, Grace: 50 * time.Millisecond}).Handle(ctx, job)
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("error %v", err)
+	}
+	wantGone(t, filepath.Join(dir, "pids"))
+}
+
 // What a program leaves behind neither runs on nor holds the handler, as long as it is in the group.
 func TestHandle_ends_what_the_program_leaves_behind(t *testing.T) {
 	t.Parallel()

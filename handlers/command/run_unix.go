@@ -97,12 +97,21 @@ func (p *program) watch(ctx context.Context, pid int) (stopped bool) {
 
 // awaitEnd returns when the child has ended, and leaves it to be waited for.
 func awaitEnd(pid int) {
-	const byPID = 1     // P_PID
-	var info [16]uint64 // siginfo_t has at most 128 bytes
-	const exited = 0x4  // WEXITED
+	const (
+		byPID   = 1 // P_PID
+		exited  = 4 // WEXITED
+		dumped  = 3 // CLD_DUMPED, the last of the three codes of an end
+		siCode  = 2 // place of si_code
+		recheck = 50 * time.Millisecond
+	)
 	for {
+		var info [32]int32 // siginfo_t has at most 128 bytes
 		_, _, errno := syscall.Syscall6(syscall.SYS_WAITID, byPID, uintptr(pid), uintptr(unsafe.Pointer(&info)), exited|leaveZombie, 0, 0)
-		if errno != syscall.EINTR {
+		switch {
+		case errno == syscall.EINTR:
+		case errno == 0 && info[siCode] > dumped: // macOS tells of programs that are stopped, too
+			<-time.After(recheck)
+		default:
 			return
 		}
 	}
