@@ -61,7 +61,12 @@ func TestDocs_configuration_lists_every_key_with_its_default(t *testing.T) {
 	t.Parallel()
 	// A target's defaults are known once there is one.
 	c, err := config.Load(config.Source{Sets: []config.Set{
-		{Flag: "--set", Key: "targets.x.type", Value: "webhook"}, {Flag: "--set", Key: "targets.x.url", Value: "https://example.com/"},
+		{Flag: "--set", Key: "targets.x.type", Value: "webhook"},
+		{Flag: "--set", Key: "targets.x.url", Value: "https://example.com/"},
+		{Flag: "--set", Key: "receive.listen", Value: ":8443"},
+		{Flag: "--set", Key: "receive.origin", Value: "here"},
+		{Flag: "--set", Key: "receive.peers.x.allow", Value: "jobs.>"},
+		{Flag: "--set", Key: "receive.peers.x.secrets", Value: "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"},
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -69,11 +74,12 @@ func TestDocs_configuration_lists_every_key_with_its_default(t *testing.T) {
 	all, known := config.Keys(), map[string]string{}
 	for _, v := range c.Values() {
 		key := strings.Replace(v.Key, "targets.x.", "targets.<name>.", 1)
+		key = strings.Replace(key, "receive.peers.x.", "receive.peers.<name>.", 1)
 		if !slices.Contains(all, key) { // the type's own
 			continue
 		}
 		known[key] = fmt.Sprint(v.Value)
-		if known[key] == "[]" || key == "targets.<name>.type" {
+		if known[key] == "[]" || v.Origin == "flag --set" {
 			known[key] = ""
 		}
 	}

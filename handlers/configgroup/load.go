@@ -50,7 +50,9 @@ func prefixOf(target string) string {
 }
 
 // reserved are the first words of Millbridge's own variables.
-var reserved = []string{"config", "data", "database", "events", "forward", "log", "metrics", "nats", "policies", "prefix", "stock", "stop", "targets"}
+var reserved = []string{
+	"config", "data", "database", "events", "forward", "log", "metrics", "nats", "policies", "prefix", "receive", "stock", "stop", "targets",
+}
 
 // Reserved returns the names that no group may have without [Prefix]: variables of theirs are Millbridge's own.
 func Reserved() []string { return slices.Clone(reserved) }

@@ -68,14 +68,27 @@ JSON and ends.`,
 	return cmd
 }
 
-// runBridge runs the bridge until ctx ends and watches it meanwhile.
+// runBridge runs the bridge until ctx ends. Meanwhile it watches it and receives what peers send.
 func (o *opened) runBridge(ctx context.Context, bridge *router.Bridge) error {
-	watching, stop := context.WithCancel(ctx)
-	var watch sync.WaitGroup
-	watch.Go(func() { o.watch(watching, bridge) })
-	err := bridge.Run(ctx)
-	stop()
-	watch.Wait()
+	stopReceiving, err := o.serveReceiver(ctx, bridge)
+	if err != nil {
+		return err
+	}
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan struct{})
+	var group sync.WaitGroup
+	group.Go(func() { o.watch(running, bridge) })
+	group.Go(func() {
+		select {
+		case <-ctx.Done():
+		case <-ended:
+		}
+		stopReceiving() // before the forwarder stops: what was stored last is sent, too
+		stop()
+	})
+	err = bridge.Run(running)
+	close(ended)
+	group.Wait()
 	return err
 }
 

@@ -50,6 +50,7 @@ func (c *Config) check() []error {
 	if !slices.Contains([]string{"text", "json"}, c.Log.Format) {
 		bad("log.format", "%s is neither text nor json", quote(c.Log.Format))
 	}
+	c.checkReceive(bad)
 	for _, name := range c.TargetNames() {
 		c.Targets[name].check(name, bad)
 	}

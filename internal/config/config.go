@@ -3,6 +3,7 @@ package config
 import (
 	"time"
 
+	"github.com/millbridge/millbridge/handlers/peer"
 	"github.com/millbridge/millbridge/schema"
 )
 
@@ -21,6 +22,7 @@ type Config struct {
 	StopTimeout Duration // how long a stop waits for running handlers
 	Metrics     Metrics
 	Log         Log
+	Receive     Receive
 	Targets     map[string]*Target // by name
 
 	origin map[string]string // key -> where its value came from
@@ -69,6 +71,7 @@ func Default() Config {
 		EventsTTL:   Duration(7 * 24 * time.Hour),
 		StopTimeout: Duration(30 * time.Second),
 		Log:         Log{Level: "info", Format: "text"},
+		Receive:     Receive{MaxBytes: peer.DefaultMaxBytes},
 		origin:      map[string]string{},
 	}
 }

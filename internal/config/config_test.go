@@ -227,11 +227,14 @@ func TestLoad_every_key_from_the_environment(t *testing.T) {
 		"targets.<name>.retry.base": "2s", "targets.<name>.retry.factor": "4", "targets.<name>.retry.max": "1h",
 		"targets.<name>.retry.jitter": "0.5", "targets.<name>.timeout": "9s", "targets.<name>.concurrency": "7", "targets.<name>.rate": "2.5",
 		"targets.<name>.ordered": "true", "targets.<name>.breaker.failures": "4", "targets.<name>.breaker.cooldown": "3s", "targets.<name>.breaker.disable_after": "6d", "targets.<name>.allow_private": "true",
+		"receive.listen": ":8443", "receive.origin": "here", "receive.max_bytes": "5000", "receive.peers.<name>.secrets": "whsec_CCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCC",
+		"receive.peers.<name>.allow": "jobs.crm.>, events.public.*",
 	}
 	excluded := []string{ // they contradict another key of the list, or read a file
 		"database.url_file", "nats.creds_file", "nats.nkey_file", "nats.token_file", "nats.user", "nats.password", "nats.password_file",
+		"receive.peers.<name>.secrets_file",
 	}
-	vars := map[string]string{"MILLBRIDGE_TARGETS": "my-crm"}
+	vars := map[string]string{"MILLBRIDGE_TARGETS": "my-crm", "MILLBRIDGE_RECEIVE_PEERS": "my-crm"}
 	var keys []string
 	for _, pattern := range append(config.Keys(), "targets.<name>.url", "targets.<name>.secrets", "targets.<name>.allow_private") {
 		if slices.Contains(excluded, pattern) {
@@ -252,8 +255,8 @@ func TestLoad_every_key_from_the_environment(t *testing.T) {
 			t.Errorf("%s comes from %s, want %s", v.Key, v.Origin, want)
 		}
 	}
-	hidden := c.Redactor().Redact("whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA whsec_BBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBB")
-	if w := c.Targets["my-crm"]; hidden != "*** ***" || w.Retry.Factor != 4 || len(c.NATS.URLs) != 2 {
+	hidden := c.Redactor().Redact("whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA whsec_BBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBB whsec_CCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCC")
+	if w := c.Targets["my-crm"]; hidden != "*** *** ***" || w.Retry.Factor != 4 || len(c.NATS.URLs) != 2 {
 		t.Errorf("target = %+v, secrets %q", w, hidden)
 	}
 }

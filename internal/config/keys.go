@@ -43,6 +43,7 @@ func (c *Config) settings() []setting {
 		{"log.level", &c.Log.Level},
 		{"log.format", &c.Log.Format},
 	}
+	list = append(list, c.receiveSettings()...)
 	for _, name := range c.TargetNames() {
 		list = append(list, c.Targets[name].settings(targetsPrefix+name+".")...)
 	}
@@ -54,10 +55,12 @@ func Variable(key string) string {
 	return "MILLBRIDGE_" + spelling.Capitals(key)
 }
 
-// Keys returns all keys that can be set, but for those of the types of targets; "<name>" stands for the name of a target.
+// Keys returns all keys that can be set, but for those of the types of targets; "<name>" stands for the name of a target
+// or peer.
 func Keys() []string {
 	c := Default()
 	c.Targets = map[string]*Target{"<name>": defaultTarget()}
+	c.Receive.Peers = map[string]*Peer{"<name>": {}}
 	var keys []string
 	for _, s := range c.settings() {
 		keys = append(keys, s.key)
@@ -92,6 +95,9 @@ func (l *layer) apply(origin, key string, values []string) {
 	}
 	if ofTarget && rest != "" {
 		l.declareTarget(name)
+	}
+	if name, ok := peerOf(key); ok {
+		l.declarePeer(name)
 	}
 	for _, s := range l.config.settings() {
 		if s.key != key {
@@ -145,7 +151,7 @@ func (c *Config) suggest(key string) string {
 		hint = targetsPrefix + name + ".type is not set, which brings keys"
 	}
 	best, distance := "", min(4, len(key)/2+1)
-	for _, s := range append(c.settings(), setting{key: "targets"}) {
+	for _, s := range append(c.settings(), setting{key: "targets"}, setting{key: "receive.peers"}) {
 		known := s.key
 		for i := range len(known) + 1 { // the key and the sections it is in
 			if i < len(known) && known[i] != '.' {

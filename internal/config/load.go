@@ -81,6 +81,11 @@ func (c *Config) applyEnvironment(getenv func(string) string) []error {
 			l.declareTarget(name)
 		}
 	}
+	for name := range strings.SplitSeq(getenv("MILLBRIDGE_RECEIVE_PEERS"), ",") {
+		if name = strings.TrimSpace(name); name != "" {
+			l.declarePeer(name)
+		}
+	}
 	for _, name := range c.TargetNames() { // the type first: it brings keys
 		key := targetsPrefix + name + ".type"
 		if value := getenv(Variable(key)); value != "" {

@@ -115,6 +115,11 @@ func (c *Config) Redactor() Redactor {
 	for _, u := range c.NATS.URLs {
 		list = append(list, secretsOf(u.Reveal())...)
 	}
+	for _, p := range c.Receive.Peers {
+		for _, secret := range p.Secrets {
+			list = append(list, secret.Reveal())
+		}
+	}
 	for _, t := range c.Targets {
 		list = append(list, t.secrets()...)
 	}

@@ -83,6 +83,9 @@ func (w *walker) walk(path string, node *yaml.Node, depth int) {
 		if path == "targets" {
 			w.declareTarget(k.Value, resolve(node.Content[i+1]))
 		}
+		if path+"." == peersPrefix {
+			w.layer.declarePeer(k.Value)
+		}
 		value := *resolve(node.Content[i+1])
 		value.Line = k.Line // where the reader looks
 		w.walk(join(path, k.Value), &value, depth+1)
@@ -115,7 +118,7 @@ func (w *walker) leaf(path string) (field any, ok bool) {
 
 // isSection reports whether keys exist below path.
 func (w *walker) isSection(path string) bool {
-	if path == "" || path == "targets" {
+	if path == "" || path == "targets" || path+"." == peersPrefix {
 		return true
 	}
 	for _, s := range w.layer.config.settings() {

@@ -69,6 +69,9 @@ var samples = map[string]struct {
 		map[string]string{"base_url": "https://okapi.example.com", "tenant": "diku", "username": "u", "password": "SECRET123"},
 		"get-request", `{"id":"0198"}`,
 	},
+	"peer": {
+		map[string]string{"url": "https://other.example.com/messages", "origin": "here", "secrets": "whsec_SECRET123SECRET123SECRET123SECRET123"}, "contact.update", `{"a":1}`,
+	},
 	"webhook": {map[string]string{"url": "https://hooks.example.com/SECRET123"}, "contact.update", `{"a":1}`},
 }
 

@@ -1,0 +1,97 @@
+package cli
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/millbridge/millbridge/handlers/peer"
+	"github.com/millbridge/millbridge/router"
+	"github.com/millbridge/millbridge/schema"
+)
+
+// receiveGrace is how long a stop waits for requests that are under way.
+const receiveGrace = 5 * time.Second
+
+// receivePath is where peers post.
+const receivePath = "/messages"
+
+// serveReceiver begins to take messages of other bridges, if the configuration asks for it. The returned function takes
+// no more and waits for those that are under way.
+func (o *opened) serveReceiver(ctx context.Context, bridge *router.Bridge) (stop func(), err error) {
+	r := o.config.Receive
+	if r.Listen == "" {
+		return func() {}, nil
+	}
+	cfg := o.config.Receiver()
+	cfg.Store, cfg.Logger = peer.StoreIn(o.store, bridge.Nudge), o.log
+	receiver, err := peer.NewReceiver(cfg)
+	if err != nil {
+		return nil, schema.WithKind(schema.Permanent, err)
+	}
+	tlsConfig, err := receiveTLS(r.CertFile, r.KeyFile, r.ClientCAFile)
+	if err != nil {
+		return nil, schema.WithKind(schema.Permanent, err)
+	}
+	var listen net.ListenConfig
+	listener, err := listen.Listen(ctx, "tcp", r.Listen)
+	if err != nil {
+		return nil, withHint(fmt.Errorf("receive.listen: %w", err), "choose a free address, or leave receive.listen out")
+	}
+	mux := http.NewServeMux()
+	mux.Handle(receivePath, receiver)
+	server := &http.Server{
+		Handler: mux, TLSConfig: tlsConfig, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: peer.DefaultTimeout,
+		WriteTimeout: 3 * peer.DefaultTimeout, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
+	}
+	o.log.InfoContext(ctx, "messages of peers are received", "address", listener.Addr().String(), "tls", tlsConfig != nil)
+	var group sync.WaitGroup
+	group.Go(func() {
+		serve := server.Serve
+		if tlsConfig != nil {
+			serve = func(l net.Listener) error { return server.ServeTLS(l, "", "") }
+		}
+		if err := serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			o.log.ErrorContext(ctx, "messages of peers are not received any more", "error", err)
+		}
+	})
+	return func() {
+		end, done := context.WithTimeout(context.WithoutCancel(ctx), receiveGrace)
+		defer done()
+		if server.Shutdown(end) != nil {
+			server.Close() //nolint:errcheck // what is not stored yet comes again
+		}
+		group.Wait()
+	}, nil
+}
+
+// receiveTLS reads the files; nil without any.
+func receiveTLS(certFile, keyFile, clientCAFile string) (*tls.Config, error) {
+	if certFile == "" {
+		return nil, nil
+	}
+	cert, err := tls.LoadX509KeyPair(certFile, keyFile)
+	if err != nil {
+		return nil, fmt.Errorf("receive.tls.cert_file: %w", err)
+	}
+	cfg := &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
+	if clientCAFile == "" {
+		return cfg, nil
+	}
+	pem, err := os.ReadFile(clientCAFile)
+	if err != nil {
+		return nil, fmt.Errorf("receive.tls.client_ca_file: %w", err)
+	}
+	cfg.ClientCAs, cfg.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
+	if !cfg.ClientCAs.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("receive.tls.client_ca_file: %s has no certificate", clientCAFile)
+	}
+	return cfg, nil
+}
