@@ -15,12 +15,13 @@
 //	an entry of done              handled before: success
 //	an entry of permanent         permanent
 //	an entry of temporary         temporary; Retry-After counts
+//	2xx that is not JSON          temporary, if a condition or report looks into it
 //	success                       handled
 //	401                           temporary: what proves who we are is of the settings, and no message can help it
 //	301, 308                      permanent: the URL must be changed
 //	408, 425, 429, other 3xx, 5xx temporary; Retry-After counts
 //	other 4xx                     permanent
-//	2xx, but not as success says  permanent; temporary if success looks into JSON and the answer is none
+//	2xx, but not as success says  permanent
 //	no or no complete answer      temporary
 //	2xx that is too long          permanent
 //	address not allowed           permanent, without a connection

@@ -146,6 +146,9 @@ func (r *relay) judge(ctx context.Context, a *action, res *http.Response, body [
 			return temporary(err, r.verdict(res))
 		}
 	}
+	if d == nil && res.StatusCode/100 == 2 && len(bytes.TrimSpace(body)) > 0 && a.looksInside(res.StatusCode) {
+		return fmt.Errorf("answered %d: %w", res.StatusCode, errNotJSON) // what it says could not be looked for
+	}
 	s := a.Success
 	if len(s.Status) == 0 && res.StatusCode/100 != 2 || len(s.Status) > 0 && !s.holds(res.StatusCode, d) || s.JSON != nil && !s.holds(res.StatusCode, d) {
 		return r.noSuccess(a, res, d)
@@ -157,6 +160,13 @@ func (r *relay) judge(ctx context.Context, a *action, res *http.Response, body [
 		return errNotJSON
 	}
 	return report(ctx, d, a.Report)
+}
+
+// looksInside reports whether an answer with the status may have an error inside.
+func (a *action) looksInside(status int) bool {
+	return slices.ContainsFunc(slices.Concat(a.Permanent, a.Temporary), func(c Condition) bool {
+		return c.JSON != nil && (len(c.Status) == 0 || slices.Contains(c.Status, status))
+	})
 }
 
 // noSuccess is the error of an answer that no condition names.
