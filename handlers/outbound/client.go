@@ -62,7 +62,7 @@ func Transport(n Network) http.RoundTripper {
 		t = newTransport(n)
 		pools.byRules[key] = t
 	}
-	return t
+	return transport{t}
 }
 
 func newTransport(n Network) *http.Transport {

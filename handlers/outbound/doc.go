@@ -23,5 +23,6 @@
 //
 // # Secrets
 //
-// Errors of an [http.Client] name the whole URL, and they end up in logs and dead letters: keep tokens in headers.
+// Errors of an [http.Client] name the whole URL, and they end up in logs and dead letters: keep tokens in headers. What a
+// server has sent is in no error: it may be the token that it got.
 package outbound
