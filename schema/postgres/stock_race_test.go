@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -400,4 +401,62 @@ func TestStock_somebody_else_deletes_rows(t *testing.T) {
 	}
 	feed(t, m)
 	once(t, []string{msgs[0].UUID, msgs[2].UUID}, ofEnvelopes(st.moved())...)
+}
+
+// The stock forwarder works between a look and the step that moves what was found.
+func TestStock_a_position_that_has_moved_since_the_look(t *testing.T) {
+	t.Parallel()
+	st := newStock(t, "JSON")
+	m := st.mover(schema.StockRules{})
+	big := make([]string, 0, 1500) // more than one step takes
+	for i := range cap(big) {
+		big = append(big, fmt.Sprint(i))
+	}
+	msgs := st.commit("jobs.mail.send", big...)
+	if res, err := m.Feed(t.Context()); err != nil || !res.More {
+		t.Fatalf("first step: %+v, %v", res, err)
+	}
+	to := &sent{}
+	stop := st.forward(to)
+	testkit.Eventually(t, time.Minute, func() error {
+		if n := len(to.all()); n < 300 {
+			return fmt.Errorf("the stock forwarder has sent %d messages", n)
+		}
+		return nil
+	})
+	st.lockOut(stop)
+	feed(t, m) // the look was before
+	var want []string
+	for _, msg := range msgs {
+		want = append(want, msg.UUID)
+	}
+	once(t, want, append(to.all(), ofEnvelopes(st.moved())...)...)
+}
+
+func TestStock_one_moves_at_a_time(t *testing.T) {
+	t.Parallel()
+	st := newStock(t, "JSON")
+	a, b := st.mover(schema.StockRules{}), st.mover(schema.StockRules{})
+	feed(t, a)
+	feed(t, b)
+	st.commit("jobs.mail.send", "1")
+	holder := begin(t, st.pool, pgx.ReadCommitted)
+	if _, err := holder.Exec(t.Context(), `SELECT FROM "watermill_offsets_forwarder_topic" FOR UPDATE`); err != nil {
+		t.Fatal(err)
+	}
+	moved := make(chan error, 1)
+	go func() {
+		_, err := a.Feed(t.Context())
+		moved <- err
+	}()
+	blocked(t, st.pool, 1) // it is in, and waits
+	if res, err := b.Feed(t.Context()); err != nil || !strings.Contains(res.Waits, "another process") {
+		t.Errorf("the second: %+v, %v; want that it gives way at once", res, err)
+	}
+	commit(t, holder)
+	if err := <-moved; err != nil {
+		t.Fatal(err)
+	}
+	feed(t, b)
+	wantPayloads(t, st.moved(), "1")
 }

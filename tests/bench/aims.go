@@ -49,6 +49,7 @@ func aims() []aim {
 		{what: "drain, times raw atomic batches", scenario: "drain", contender: ours, to: raw, figure: rate, better: 0.8},
 		{what: "drain, processor time a message, times stock", scenario: "drain", contender: ours, to: stock, figure: processor, most: 0.125},
 		{what: "drain, peak memory of the process", scenario: "drain", contender: ours, figure: megabytes, unit: "MB", most: 100},
+		{what: "drain of a stock outbox, times stock", scenario: "drain", contender: "millbridge, from a stock outbox", to: stock, figure: rate, least: 3, better: 6},
 		{
 			what: "large backlog, times stock with as many", scenario: "backlog", contender: large,
 			to: "stock forwarder, a large backlog, its beginning", figure: rate, least: 300,

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/nats-io/nats.go"
 
@@ -16,6 +17,7 @@ func drainScenario() scenario {
 			{"stock forwarder", drainStock},
 			{"millbridge", func(ctx context.Context, st *stage) (result, error) { return drainMillbridge(ctx, st, withOrder) }},
 			{"millbridge, no ordering keys", func(ctx context.Context, st *stage) (result, error) { return drainMillbridge(ctx, st, plain) }},
+			{"millbridge, from a stock outbox", drainFed},
 			{"raw: atomic batches, no database", func(ctx context.Context, st *stage) (result, error) { return drainRaw(ctx, st, st.publishAtomic) }},
 			{"raw: PublishMsgAsync, no database", func(ctx context.Context, st *stage) (result, error) { return drainRaw(ctx, st, st.publishAsync) }},
 		},
@@ -50,6 +52,25 @@ func drainStock(ctx context.Context, st *stage) (r result, err error) {
 	}
 	r, err = st.forward(ctx, order{Stock: true, Messages: n}, st.stockForwarded)
 	return r, errors.Join(err, checkStream(ctx, st.js, stockStream, stockStream, n, true))
+}
+
+func drainFed(ctx context.Context, st *stage) (result, error) {
+	if _, err := st.millbridge(ctx); err != nil {
+		return result{}, err
+	}
+	if err := st.stockTables(ctx); err != nil {
+		return result{}, err
+	}
+	n := st.opts.messages
+	if err := st.stockLoad(ctx, n); err != nil {
+		return result{}, err
+	}
+	r, err := st.forward(ctx, order{Feed: true, Messages: n}, st.outboxEmpty)
+	left, leftErr := st.count(ctx, `SELECT count(*) FROM "watermill_outbox"`)
+	if left != 0 {
+		leftErr = errors.Join(leftErr, fmt.Errorf("%d rows are still in the stock outbox", left))
+	}
+	return r, errors.Join(err, leftErr, checkStream(ctx, st.js, jobStream, jobSubject, n, false))
 }
 
 func drainRaw(ctx context.Context, st *stage, publish func(context.Context, []*nats.Msg) error) (result, error) {

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/millbridge/millbridge/publishers/jetstream"
+	"github.com/millbridge/millbridge/schema"
 	"github.com/millbridge/millbridge/schema/postgres"
 )
 
@@ -25,6 +26,7 @@ const forwardArg = "forward"
 // An order is what such a process is told.
 type order struct {
 	Stock    bool          `json:"stock"` // the stock forwarder instead of Millbridge's
+	Feed     bool          `json:"feed"`  // Millbridge's takes the stock forwarder's outbox
 	Database string        `json:"database"`
 	NATS     string        `json:"nats"`
 	Messages int           `json:"messages"` // that wait
@@ -74,9 +76,12 @@ func forward() error {
 	profile := startProfile(o.Profile)
 	before := own()
 	var a account
-	if o.Stock {
+	switch {
+	case o.Stock:
 		a.Sent, err = forwardStock(ctx, o)
-	} else {
+	case o.Feed:
+		a.Sent, err = forwardFed(ctx, pool, nc, o.Messages)
+	default:
 		a.Sent, err = forwardMillbridge(ctx, pool, nc)
 	}
 	a.Processor, a.PeakMemory = own()-before, peakMemory()
@@ -98,6 +103,34 @@ func forwardMillbridge(ctx context.Context, pool *pgxpool.Pool, nc *nats.Conn) (
 	}
 	tally, err := forwarder.Drain(ctx)
 	return tally.Sent, err
+}
+
+// forwardFed empties the stock outbox into ours and sends, until n messages are sent.
+func forwardFed(ctx context.Context, pool *pgxpool.Pool, nc *nats.Conn, n int) (sent int, err error) {
+	store := postgres.New(pool, postgres.Options{})
+	feed, err := store.NewStock(postgres.StockTable{
+		Topic: stockTopic, Group: stockGroup, Rules: schema.StockRules{Topics: map[string]string{stockStream: "jobs." + target + "." + action}},
+	})
+	if err != nil {
+		return 0, err
+	}
+	forwarder, err := jetstream.NewForwarder(jetstream.StoreOf(store), nc, jetstream.ForwarderConfig{Feeds: []jetstream.Feed{feed}})
+	if err != nil {
+		return 0, err
+	}
+	running, stop := context.WithCancel(ctx)
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- forwarder.Run(running) }()
+	for sent < n && err == nil {
+		err = pause(ctx, 2*time.Millisecond)
+		sent = 0
+		for _, sh := range forwarder.Status() {
+			sent += sh.Sent
+		}
+	}
+	stop()
+	return sent, errors.Join(err, <-ended)
 }
 
 // stockBatches is two batches of the stock forwarder. With a million rows it needs seconds for each.
