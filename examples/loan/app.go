@@ -14,13 +14,13 @@ import (
 	"github.com/millbridge/millbridge/schema"
 )
 
-// settings of an app; the zero value is for patient people.
+// settings of an app; a zero pace is for nobody, the rest may be zero.
 type settings struct {
-	patience time.Duration // with a library
-	retry    schema.RetryPolicy
-	ackWait  time.Duration                           // how long what a killed process did is left alone
-	crashes  int                                     // in a row that a message may cost; 0 is the default
-	wrap     func(t handlers.Target) handlers.Target // for tests: stands between the bridge and each target
+	pace
+	retry   schema.RetryPolicy
+	ackWait time.Duration                           // how long what a killed process did is left alone
+	crashes int                                     // in a row that a message may cost; 0 is the default
+	wrap    func(t handlers.Target) handlers.Target // for tests: stands between the bridge and each target
 }
 
 // app is a library's loan desk: its database, and a bridge that runs the loans.
@@ -35,7 +35,7 @@ func open(ctx context.Context, dir, townURL string, s settings) (*app, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &app{in: in, loans: newLoan(s.patience)}
+	a := &app{in: in, loans: newLoan(s.pace)}
 	if err := a.prepare(ctx, townURL, s); err != nil {
 		return nil, errors.Join(err, in.Close())
 	}
@@ -43,14 +43,19 @@ func open(ctx context.Context, dir, townURL string, s settings) (*app, error) {
 }
 
 func (a *app) prepare(ctx context.Context, townURL string, s settings) (err error) {
-	if _, err = a.in.DB.ExecContext(ctx, `CREATE TABLE IF NOT EXISTS requests (id TEXT PRIMARY KEY, patron TEXT, title TEXT)`); err != nil {
+	if _, err = a.in.DB.ExecContext(ctx, `CREATE TABLE IF NOT EXISTS requests (id TEXT PRIMARY KEY, patron TEXT, title TEXT);
+		CREATE TABLE IF NOT EXISTS letters (patron TEXT, text TEXT)`); err != nil {
 		return err
 	}
 	if a.bridge, err = router.Open(ctx, router.Config{Store: a.in.Store, Conn: a.in.Conn, AckWait: s.ackWait}); err != nil {
 		return err
 	}
 	policy := handlers.Policy{Retry: s.retry, MaxCrashes: s.crashes}
-	for _, t := range append(newClient(townURL).targets(policy), a.loans.Target(policy)) {
+	others, err := targets(townURL, policy)
+	if err != nil {
+		return err
+	}
+	for _, t := range append(others, a.loans.Target(policy)) {
 		if s.wrap != nil {
 			t = s.wrap(t)
 		}
@@ -62,26 +67,44 @@ func (a *app) prepare(ctx context.Context, townURL string, s settings) (err erro
 }
 
 // borrow notes a patron's request and starts its loan, in one transaction. Doing it again changes nothing.
-func (a *app) borrow(ctx context.Context, id, patron, title string) error {
+func (a *app) borrow(ctx context.Context, id string, l Loan) error {
 	outbox := publishers.NewOutbox(a.in.Store, publishers.Config{Nudge: a.bridge.Nudge})
 	tx, err := a.in.DB.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
 	defer tx.Rollback() //nolint:errcheck // after a commit there is nothing to roll back
-	if _, err := tx.ExecContext(ctx, `INSERT OR IGNORE INTO requests VALUES (?, ?, ?)`, id, patron, title); err != nil {
+	if _, err := tx.ExecContext(ctx, `INSERT OR IGNORE INTO requests VALUES (?, ?, ?)`, id, l.Patron, l.Title); err != nil {
 		return err
 	}
-	if _, err := outbox.Publish(ctx, tx, a.loans.Start(id, Loan{Patron: patron, Title: title}, schema.WithActor(patron))); err != nil {
+	if _, err := outbox.Publish(ctx, tx, a.loans.Start(id, l, schema.WithActor(l.Patron))); err != nil {
 		return err
 	}
 	return tx.Commit()
 }
 
-// bringBack is what the desk does when the patron brings the book. Doing it again changes nothing.
-func (a *app) bringBack(ctx context.Context, id string) error {
-	_, err := a.bridge.Publish(ctx, a.loans.Signal(id, "returned", Returned{"as new"}, schema.WithKey("returned/"+id)))
+// tell is what the desk does when the parcel arrives, and when the patron brings the book back. Doing it again changes
+// nothing.
+func (a *app) tell(ctx context.Context, id, signal string, args any) error {
+	_, err := a.bridge.Publish(ctx, a.loans.Signal(id, signal, args, schema.WithKey(signal+"/"+id)))
 	return err
+}
+
+// letters returns the texts of the letters so far.
+func (a *app) letters(ctx context.Context) (texts []string, err error) {
+	rows, err := a.in.DB.QueryContext(ctx, `SELECT text FROM letters ORDER BY rowid`)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var text string
+		if err := rows.Scan(&text); err != nil {
+			return nil, err
+		}
+		texts = append(texts, text)
+	}
+	return texts, rows.Err()
 }
 
 // until runs the bridge until the loan is as wanted.

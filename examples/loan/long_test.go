@@ -3,36 +3,32 @@
 package main
 
 import (
-	"net/http"
-	"slices"
 	"testing"
 
-	"github.com/millbridge/millbridge/schema"
+	"github.com/millbridge/millbridge/handlers/ncip/nciptest"
 )
 
 func TestCrash_at_the_beginning_and_the_end_of_each_handler(t *testing.T) {
 	t.Parallel()
-	town := newTown()
-	end, killed := crashing(t, town, "begin end")
-	wentWell(t, town, end)
-	if len(killed) != 28 {
-		t.Errorf("it was killed at %q", killed)
+	town := openTown(t)
+	e, killed := crashing(t, town, "begin end")
+	e.complete(t)
+	e.wentWell(t, town, "west")
+	town.happened(t)
+	if len(killed) != 48 {
+		t.Errorf("it was killed %d times, at %q", len(killed), killed)
 	}
 }
 
 func TestCrash_while_a_loan_is_taken_back(t *testing.T) {
 	t.Parallel()
-	town := newTown()
-	town.refuse = refuse(http.StatusGone, "/library/north/ship")
-	end, killed := crashing(t, town, "begin end")
-	end.complete(t)
-	if end.Loan.Status != schema.SagaCompensated || end.Loan.State.Status != "REFUSED" {
-		t.Errorf("the loan is %+v", end.Loan)
-	}
-	if done := withoutLetters(town.done()); !slices.Equal(done, []string{"/catalogue/find", "/library/north/request", "/library/north/cancel"}) {
-		t.Errorf("done was %q", done)
-	}
-	if len(killed) < 20 {
-		t.Errorf("it was killed at %q", killed)
+	town := openTown(t)
+	town.ils.Fail("CheckOutItem", 1000, nciptest.Problem{Type: "User Ineligible To Check Out This Item"})
+	e, killed := crashing(t, town, "begin end")
+	e.complete(t)
+	e.failed(t, "User Ineligible")
+	town.has(t, "REQ_REQUEST_COMPLETE")
+	if len(killed) < 40 {
+		t.Errorf("it was killed %d times, at %q", len(killed), killed)
 	}
 }

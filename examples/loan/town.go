@@ -1,73 +1,117 @@
 package main
 
 import (
-	"fmt"
-	"io"
+	"context"
+	"encoding/json"
 	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync"
+	"time"
+
+	"github.com/millbridge/millbridge/handlers"
+	"github.com/millbridge/millbridge/handlers/configgroup"
+	"github.com/millbridge/millbridge/handlers/ncip/nciptest"
+	"github.com/millbridge/millbridge/handlers/outbound"
+	"github.com/millbridge/millbridge/handlers/reshare"
+	"github.com/millbridge/millbridge/handlers/reshare/resharetest"
+	"github.com/millbridge/millbridge/schema"
 )
 
-// town is the HTTP server of the catalogue, the libraries and the desk. It keeps what was done under each idempotency
-// key, and answers a repeat as it did the first time.
+const password = "a-password"
+
+// town is what is around the program: a ReShare with the libraries east, west and south, and the system of east, where
+// the patron is. Requests of east go to west first, and then to south.
 type town struct {
-	mu      sync.Mutex
-	answers map[string]string // by path and key
-	effects []string          // path and body, in order
-	seen    map[string]int    // requests by path
-	// refuse returns the status with which the n-th request of a path is refused, 0 if it is not.
-	refuse func(path string, n int) int
+	*httptest.Server
+	reshare *resharetest.Server
+	ils     *nciptest.Server
+	desk    handlers.Handler // where the staff of the others works
+
+	mu     sync.Mutex
+	staff  map[string]staff                   // by library
+	refuse func(r *http.Request) (status int) // refuses a request of the program, unless it returns 0
 }
 
-func newTown() *town { return &town{answers: map[string]string{}, seen: map[string]int{}} }
+// staff says what a library does next with a request in a state.
+type staff map[string]string
 
-func (t *town) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	body, err := io.ReadAll(r.Body)
-	key := r.Header.Get("Idempotency-Key")
-	if err != nil || key == "" || r.Method != http.MethodPut {
-		http.Error(w, "want PUT with a key", http.StatusBadRequest)
-		return
+// diligent is a library that lends.
+func diligent() staff {
+	return staff{
+		"RES_IDLE": "respondYes", "RES_NEW_AWAIT_PULL_SLIP": "supplierPrintPullSlip", "RES_AWAIT_PICKING": "supplierCheckInToReshare",
+		"RES_AWAIT_SHIP": "supplierMarkShipped", "RES_ITEM_RETURNED": "supplierCheckOutOfReshare", "RES_CANCEL_REQUEST_RECEIVED": "supplierRespondToCancel",
 	}
-	status, answer := t.do(r.URL.Path, key, string(body))
-	w.WriteHeader(status)
-	fmt.Fprint(w, answer)
 }
 
-func (t *town) do(path, key, body string) (status int, answer string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.seen[path]++
-	if t.refuse != nil {
-		if status := t.refuse(path, t.seen[path]); status != 0 {
-			return status, "{}"
+// but is staff that does something else with requests in a state; "" is nothing.
+func (s staff) but(state, action string) staff {
+	s[state] = action
+	return s
+}
+
+func newTown() *town {
+	t := &town{staff: map[string]staff{"west": diligent(), "south": diligent()}}
+	var others []resharetest.Tenant
+	at := reshare.Config{Tenants: map[string]reshare.Credentials{}, Settings: outbound.Settings{AllowPrivate: true}}
+	for name := range t.staff {
+		others = append(others, resharetest.Tenant{Name: name, Username: "staff", Password: password})
+		at.Tenants[name] = reshare.Credentials{Username: "staff", Password: configgroup.NewSecret(password)}
+	}
+	t.reshare = resharetest.New(resharetest.Config{Tenants: append(others, resharetest.Tenant{
+		Name: "east", Username: "bridge", Password: password, Supplier: "west", Rota: []string{"south"},
+	})})
+	t.ils = nciptest.New(nciptest.Options{Agency: "EAST", Now: func() time.Time { return time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC) }})
+	t.ils.AddUser(nciptest.User{ID: "ada", Name: "Ada"})
+	t.Server = httptest.NewServer(http.HandlerFunc(t.serve))
+	var err error
+	at.BaseURL, err = url.Parse(t.URL)
+	check(err)
+	t.desk, err = reshare.New(at)
+	check(err)
+	return t
+}
+
+// serve answers for both systems. Whenever east has looked at its request, the others have done the next thing.
+func (t *town) serve(w http.ResponseWriter, r *http.Request) {
+	library := r.Header.Get("X-Okapi-Tenant")
+	if t.refuse != nil && t.staff[library] == nil {
+		if status := t.refuse(r); status != 0 {
+			http.Error(w, "not now", status)
+			return
 		}
 	}
-	if answer, again := t.answers[path+" "+key]; again {
-		return http.StatusOK, answer
+	if r.URL.Path == "/ncip" {
+		t.ils.ServeHTTP(w, r)
+		return
 	}
-	t.effects = append(t.effects, path+" "+body)
-	switch {
-	case path == "/catalogue/find":
-		answer = `{"libraries":["north","south"]}`
-	case strings.HasSuffix(path, "/request"):
-		answer = fmt.Sprintf(`{"request":"R%d"}`, len(t.effects))
-	case strings.HasSuffix(path, "/ship"):
-		answer = fmt.Sprintf(`{"barcode":"B%d"}`, len(t.effects))
-	default:
-		answer = `{}`
+	t.reshare.ServeHTTP(w, r)
+	if r.Method == http.MethodGet && library == "east" && strings.HasPrefix(r.URL.Path, "/rs/patronrequests/") {
+		t.work()
 	}
-	t.answers[path+" "+key] = answer
-	return http.StatusOK, answer
 }
 
-// done lists the paths of what was done, in order.
-func (t *town) done() []string {
+// work lets each library do one thing with each request that it has something to do with.
+func (t *town) work() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	var paths []string
-	for _, e := range t.effects {
-		path, _, _ := strings.Cut(e, " ")
-		paths = append(paths, path)
+	for name, staff := range t.staff {
+		for _, r := range t.reshare.Requests(name) {
+			if action := staff[r.State]; action != "" {
+				check(t.act(name, r.ID, action))
+			}
+		}
 	}
-	return paths
+}
+
+// act performs an action as a library.
+func (t *town) act(library, request, action string) error {
+	params := map[string]string{
+		"supplierCheckInToReshare": `{"itemBarcodes":[{"itemId":"39001"}]}`, "supplierRespondToCancel": `{"cancelResponse":"yes"}`,
+	}[action]
+	job := schema.NewJob("desk", reshare.ActionPerform, reshare.PerformArgs{
+		Which: reshare.Which{ID: request}, Action: action, ActionParams: json.RawMessage(params),
+	}, schema.WithTenant(library))
+	return t.desk.Handle(context.Background(), job)
 }
