@@ -46,9 +46,12 @@ const (
 )
 
 // until asks for the request once it has left these states. ReShare calls nobody, so the job looks at it again and again;
-// the saga waits in its state meanwhile, and its ledger is not filled with looks.
+// the saga waits in its state meanwhile, and its ledger is not filled with looks. It has an ordering key of its own: it
+// must not hold back the job that cancels.
 func (p pace) until(c *saga.Context, left []string) saga.Intent {
-	return saga.Ask(look, reshare.GetArgs{Which: reshare.Which{Key: c.ID}, While: left, Every: p.pause.String()})
+	job := saga.Ask(look, reshare.GetArgs{Which: reshare.Which{Key: c.ID}, While: left, Every: p.pause.String()})
+	job.OrderingKey = c.ID + "/look"
+	return job
 }
 
 // approved takes two reports: the request was made, and a library has agreed or none is left.

@@ -30,11 +30,13 @@
 //	    tenant: east
 //	    username: bridge
 //	    password_file: /run/secrets/reshare
+//	    ordered: true
 //	  ils:
 //	    type: ncip
 //	    base_url: https://ils.example.org/ncip
 //	    from_agency: RESHARE
 //	    to_agency: EAST
+//	    ordered: true
 //
 // It is for a library whose ReShare does not call the library's system itself, as mod-rs can do at some of these steps.
 //

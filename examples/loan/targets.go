@@ -31,10 +31,13 @@ func targets(townURL string, p handlers.Policy) ([]handlers.Target, error) {
 	}
 	var letters handlers.Actions
 	handlers.OnJob(&letters, write, writeLetter)
-	tx := p
+	ordered, tx := p, p
+	ordered.Ordered = true // what takes a job back does not overtake it
 	tx.Mode = handlers.ModeTx
 	return []handlers.Target{
-		{Name: "reshare", Handler: consortium, Policy: p}, {Name: "ils", Handler: ils, Policy: p}, {Name: "letters", Handler: &letters, Policy: tx},
+		{Name: "reshare", Handler: consortium, Policy: ordered},
+		{Name: "ils", Handler: ils, Policy: ordered},
+		{Name: "letters", Handler: &letters, Policy: tx},
 	}, nil
 }
 
