@@ -45,11 +45,11 @@ const (
 	onWay  = "REQ_SHIPPED"
 )
 
-// until asks for the request once it has left these states. ReShare calls nobody, so the job looks at it again and again;
+// after asks for the request once these states are behind it. ReShare calls nobody, so the job looks at it again and again;
 // the saga waits in its state meanwhile, and its ledger is not filled with looks. It has an ordering key of its own: it
 // must not hold back the job that cancels.
-func (p pace) until(c *saga.Context, left []string) saga.Intent {
-	job := saga.Ask(look, reshare.GetArgs{Which: reshare.Which{Key: c.ID}, While: left, Every: p.pause.String()})
+func (p pace) after(c *saga.Context, states []string) saga.Intent {
+	job := saga.Ask(look, reshare.GetArgs{Which: reshare.Which{Key: c.ID}, While: states, Every: p.pause.String()})
 	job.OrderingKey = c.ID + "/look"
 	return job
 }
@@ -59,7 +59,7 @@ func (p pace) approved(c *saga.Context, l Loan, report schema.Outcome) (saga.Res
 	if report.Action == create.Action {
 		made, err := saga.Answer[reshare.Created](report)
 		l.Request = made.ID
-		return saga.Next(l, "ReShare is asking libraries", p.until(c, asking)), err
+		return saga.Next(l, "ReShare is asking libraries", p.after(c, asking)), err
 	}
 	got, err := saga.Answer[reshare.Got](report)
 	if err == nil && got.State != agreed && got.State != onWay {
@@ -69,8 +69,8 @@ func (p pace) approved(c *saga.Context, l Loan, report schema.Outcome) (saga.Res
 	return saga.Next(l, "a library will send it"), err
 }
 
-// cancel calls the request off. One that is over needs no cancelling; a book that is on its way cannot be stopped: then
-// the saga is stuck until somebody has seen to it.
+// cancel calls the request off, and does not wait until the library agrees. One that is over needs no cancelling; a book
+// that is on its way cannot be stopped: then the saga is stuck until somebody has seen to it.
 func cancel(c *saga.Context, l Loan) (saga.Result[Loan], error) {
 	l.Status = "CANCELLED"
 	return saga.Next(l, c.Reason, act(c, "requesterCancel", "REQ_CANCEL_PENDING", "REQ_CANCELLED", "REQ_END_OF_ROTA", "REQ_SHIPPED_TO_SUPPLIER")), nil
@@ -84,7 +84,7 @@ func act(c *saga.Context, action string, reaches ...string) saga.Intent {
 
 func (p pace) expect(c *saga.Context, l Loan) (saga.Result[Loan], error) {
 	l.Status = "SHIPPING"
-	return saga.Next(l, "when will it come?", p.until(c, append([]string{agreed}, asking...))), nil
+	return saga.Next(l, "when will it come?", p.after(c, append([]string{agreed}, asking...))), nil
 }
 
 // shipped notes the number under which the book is going to be lent here: that of the request, as it is on the parcel.

@@ -21,8 +21,8 @@ import (
 
 const password = "a-password"
 
-// town is what is around the program: a ReShare with the libraries east, west and south, and the system of east, where
-// the patron is. Requests of east go to west first, and then to south.
+// town is what is around the program: a ReShare with the libraries east, west and south, and the own system of east,
+// whose program this is. Requests of east go to west first, and then to south.
 type town struct {
 	*httptest.Server
 	reshare *resharetest.Server
