@@ -74,7 +74,7 @@ func newTransport(n Network) *http.Transport {
 		ControlContext: n.control,
 	}
 	t := &http.Transport{ // Proxy is nil: the environment must not decide where requests go
-		DialContext:            dialer.DialContext,
+		DialContext:            dialWith(dialer),
 		TLSHandshakeTimeout:    10 * time.Second,
 		ForceAttemptHTTP2:      true,
 		MaxIdleConnsPerHost:    16,

@@ -3,9 +3,11 @@ package outbound
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/millbridge/millbridge/schema"
@@ -27,12 +29,33 @@ type Network struct {
 }
 
 // control is called with the actual address, after the look-up and before the connection.
-func (n Network) control(_ context.Context, _, address string, _ syscall.RawConn) error {
+func (n Network) control(ctx context.Context, _, address string, _ syscall.RawConn) error {
 	ap, err := netip.ParseAddrPort(address)
 	if err != nil {
 		return schema.WithKind(schema.Permanent, &AddressError{address, "unreadable"})
 	}
-	return n.Check(ap.Addr())
+	if err := n.Check(ap.Addr()); err != nil {
+		return err
+	}
+	if tried, ok := ctx.Value(triedKey{}).(*atomic.Bool); ok {
+		tried.Store(true)
+	}
+	return nil
+}
+
+type triedKey struct{}
+
+// dialWith dials with d. Of a name with several addresses, d reports what went wrong with the first one. If that is an
+// address that is not allowed, and another one is allowed but down, it is no permanent error: the other one may come back.
+func dialWith(d *net.Dialer) func(ctx context.Context, network, address string) (net.Conn, error) {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		tried := new(atomic.Bool)
+		conn, err := d.DialContext(context.WithValue(ctx, triedKey{}, tried), network, address)
+		if _, refused := errors.AsType[*AddressError](err); refused && tried.Load() {
+			return nil, fmt.Errorf("dial %s: those of its addresses that are allowed cannot be reached", schema.OneLine(address))
+		}
+		return conn, err
+	}
 }
 
 // An AddressError reports an address that may not be reached. As the error of a request it is permanent.

@@ -2,6 +2,8 @@ package outbound_test
 
 import (
 	"bufio"
+	"bytes"
+	"compress/gzip"
 	"fmt"
 	"io"
 	"net"
@@ -68,5 +70,30 @@ func TestTransport_does_not_repeat_what_a_server_sends(t *testing.T) {
 		if err == nil || strings.Contains(fmt.Sprintf("%v %+v %#v", err, err, err), "SECRET123") {
 			t.Errorf("%s: error %v", name, err)
 		}
+	}
+}
+
+// A small answer cannot become a large one, whether compression was asked for or not.
+func TestClient_does_not_unpack(t *testing.T) {
+	t.Parallel()
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	_, _ = z.Write(make([]byte, 4*outbound.MaxBody))
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	server, _ := counted(t, func(w http.ResponseWriter, r *http.Request) {
+		if got := r.Header.Values("Accept-Encoding"); len(got) > 0 {
+			t.Errorf("asked for %q", got)
+		}
+		w.Header().Set("Content-Encoding", "gzip")
+		_, _ = w.Write(packed.Bytes())
+	})
+	res, err := outbound.Client(outbound.Network{AllowPrivate: true}, 0).Get(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if body, err := outbound.Read(res); err != nil || !bytes.Equal(body, packed.Bytes()) {
+		t.Errorf("%d bytes of %d packed ones, error %v", len(body), packed.Len(), err)
 	}
 }

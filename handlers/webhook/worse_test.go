@@ -101,6 +101,14 @@ func TestHandle_of_a_name_with_many_addresses(t *testing.T) {
 			t.Errorf("%v: %v", addresses, err)
 		}
 	}
+	// While the one outside is down, it is only that.
+	closed := must(net.Listen("tcp", "127.0.0.1:0"))
+	closed.Close()
+	names.set(append(inside[:len(inside):len(inside)], "127.0.0.1")...)
+	down := newHook(t, webhook.Config{URL: text(fmt.Sprintf("http://hook.test:%d", closed.Addr().(*net.TCPAddr).Port)), Network: &outbound.Network{
+		Resolver: resolver, AllowedNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")},
+	}})
+	wantKind(t, down.Handle(t.Context(), schema.NewJob("t", "a", nil)), schema.Temporary)
 	names.set(inside...)
 	fresh := newHook(t, webhook.Config{URL: text("http://hook.test" + port), Network: &outbound.Network{Resolver: resolver}})
 	wantKind(t, fresh.Handle(t.Context(), schema.NewJob("t", "a", nil)), schema.Permanent)
