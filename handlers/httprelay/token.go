@@ -132,6 +132,10 @@ func (t *tokens) ask(ctx context.Context) (token string, until time.Time, err er
 	}
 	asked := t.now()
 	res, body, err := t.fetch(ctx, req)
+	var refused *outbound.AddressError
+	if schema.KindOf(err) == schema.Permanent && !errors.As(err, &refused) { // an answer that is too long
+		err = schema.WithKind(schema.Temporary, err)
+	}
 	if err != nil {
 		return fail(err)
 	}

@@ -248,6 +248,7 @@ func TestToken_errors(t *testing.T) {
 		{302, "", "", "do: ask for a token: answered 302 Found; redirects are not followed"},
 		{429, "", "9", "do: ask for a token: answered 429 Too Many Requests"},
 		{503, "", "9", "do: ask for a token: answered 503 Service Unavailable"},
+		{200, strings.Repeat(" ", DefaultMaxResponse+1), "", "do: ask for a token: answered 200 with more than 1048576 bytes"},
 		{200, clientSecret, "", "do: ask for a token: the answer is no token"},
 		{200, `{}`, "", "do: ask for a token: the answer has no token that a header can carry"},
 		{200, `{"access_token":"a b","token_type":"bearer"}`, "", "do: ask for a token: the answer has no token that a header can carry"},
@@ -264,7 +265,7 @@ func TestToken_errors(t *testing.T) {
 		}
 		err := i.relay(t, time.Now, nil).Handle(t.Context(), job)
 		if schema.KindOf(err) != schema.Temporary || fmt.Sprint(err) != c.want {
-			t.Errorf("%d %s: error %v (%v), want %q", c.status, c.body, err, schema.KindOf(err), c.want)
+			t.Errorf("%d %.80s: error %v (%v), want %q", c.status, c.body, err, schema.KindOf(err), c.want)
 		}
 		if wait, _ := schema.RetryAfterOf(err); (wait == 9*time.Second) != (c.header != "") {
 			t.Errorf("%d: wait %v", c.status, wait)
