@@ -8,7 +8,8 @@
 //
 // Addresses are checked where the connection is made, after the name was resolved, so that neither a name that changes
 // its answer nor an address in disguise leads inside. A refused address is a permanent error, without a connection.
-// Private networks need an explicit opt-in: see [Network]. Proxy settings of the environment are ignored: the
+// Private networks need an explicit opt-in: see [Network]. What cannot be told from outside are the IPv4 addresses behind a
+// NAT64 prefix of one's own: a network that has one must filter them itself. Proxy settings of the environment are ignored: the
 // environment must not decide where requests with credentials go.
 //
 // # What is bounded

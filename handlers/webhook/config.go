@@ -61,6 +61,9 @@ func (c Config) Validate() error {
 	bad := func(key, format string, args ...any) {
 		errs = append(errs, fmt.Errorf(key+": "+format, args...))
 	}
+	if len(c.Secrets) > maxSignatures {
+		bad("secrets", "there are %d, receivers look at %d at most", len(c.Secrets), maxSignatures)
+	}
 	for i, s := range c.Secrets {
 		if _, err := parseSigner(s.Reveal()); err != nil {
 			bad("secrets", "number %d %w", i+1, err)

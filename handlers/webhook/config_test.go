@@ -92,6 +92,16 @@ func TestConfig_reports_all_faults(t *testing.T) {
 			t.Errorf("%q is missing in\n%v", want, err)
 		}
 	}
+	many := make([]configgroup.Secret, 17)
+	for i := range many {
+		many[i] = text(newSecret)
+	}
+	if err := (webhook.Config{URL: text("https://example.org"), Secrets: many}).Validate(); err == nil || !strings.Contains(err.Error(), "secrets: there are 17") {
+		t.Errorf("17 secrets: %v", err)
+	}
+	if err := (webhook.Config{URL: text("https://example.org"), Secrets: many[1:]}).Validate(); err != nil {
+		t.Errorf("16 secrets: %v", err)
+	}
 	for line := range strings.SplitSeq(err.Error(), "\n") {
 		if key, _, ok := strings.Cut(line, ": "); !ok || strings.Contains(key, " ") {
 			t.Errorf("%q does not begin with a key", line)

@@ -191,8 +191,8 @@ func TestHandle_of_a_replay_has_the_first_id(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := server.got()[0].header
-	if h.Get("webhook-id") != "first" || h.Get("Idempotency-Key") != "first" {
-		t.Errorf("id %q, key %q", h.Get("webhook-id"), h.Get("Idempotency-Key"))
+	if h.Get("webhook-id") != "first" || h.Get("Idempotency-Key") != "first" || h.Get("ce-id") != "first" {
+		t.Errorf("id %q, key %q, CloudEvents id %q", h.Get("webhook-id"), h.Get("Idempotency-Key"), h.Get("ce-id"))
 	}
 	if _, signed := h["Webhook-Signature"]; signed {
 		t.Error("signed without a secret")
