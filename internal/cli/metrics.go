@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"sync"
@@ -32,7 +33,10 @@ func (o *opened) serveMetrics(ctx context.Context) (stop func(), err error) {
 	metrics := ops.NewMetrics(o.ops, verifyEvery, o.log)
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", metrics)
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, MaxHeaderBytes: 16 << 10}
+	server := &http.Server{
+		Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, MaxHeaderBytes: 16 << 10,
+		ErrorLog: slog.NewLogLogger(o.log.Handler(), slog.LevelWarn),
+	}
 	o.log.InfoContext(ctx, "metrics are served", "address", listener.Addr().String())
 	verifying, cancel := context.WithCancel(ctx)
 	var group sync.WaitGroup

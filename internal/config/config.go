@@ -1,6 +1,7 @@
 package config
 
 import (
+	"strings"
 	"time"
 
 	"github.com/millbridge/millbridge/handlers/peer"
@@ -90,10 +91,14 @@ func (c *Config) Replicas() int {
 	return 3
 }
 
-// Origin says where the value of a key came from: "default", a line of the file, a variable or a flag.
+// Origin says where the value of a key came from: "default", a line of the file, a variable or a flag. What is inside a
+// block came from where the block did.
 func (c *Config) Origin(key string) string {
-	if o := c.origin[key]; o != "" {
-		return o
+	for key != "" {
+		if o := c.origin[key]; o != "" {
+			return o
+		}
+		key = key[:max(strings.LastIndexByte(key, '.'), 0)]
 	}
 	return "default"
 }

@@ -167,6 +167,7 @@ func TestParse_checks_values(t *testing.T) {
 		"targets: {crm: {type: webhok}}":                                              `targets.crm.type: is "webhok", must be one of `,
 		"targets: {crm: {url: x}}":                                                    `unknown key "targets.crm.url": targets.crm.type is not set`,
 		"targets: {crm: {type: webhook, url: 'http://h', tls: {cert_file: a}}}":       "targets.crm.tls.cert_file: goes together with",
+		"targets:\n  crm: {type: webhook, url: 'http://h',\n    headers: {Host: x}}":  "m.yaml:3: targets.crm.headers",
 		"a: b\n---\nc: d":                                                             "has more than one document",
 		"targets: {crm: {type: webhook, retry: {base: 1s, base: 2s}}":                 "did not find expected",
 		"x: &a [1, 2]\nprefix: *a":                                                    "m.yaml:2: prefix: wants one value",
