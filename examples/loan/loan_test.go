@@ -48,9 +48,9 @@ var hasty = settings{
 	retry: schema.CappedBackoff(20*time.Millisecond, 2, time.Second, 6), ackWait: time.Second,
 }
 
-func openTown(t *testing.T) *town {
+func openTown(t *testing.T, changes ...func(*town)) *town {
 	t.Helper()
-	town := newTown()
+	town := newTown(changes...)
 	t.Cleanup(town.Close)
 	return town
 }
@@ -149,25 +149,30 @@ func (t *town) has(tb testing.TB, state string) {
 
 func TestLoan_goes_on_when_the_systems_were_unreachable_for_a_while(t *testing.T) {
 	t.Parallel()
-	town := openTown(t)
 	var mu sync.Mutex
 	seen := map[string]int{}
-	town.refuse = func(r *http.Request) int {
-		mu.Lock()
-		defer mu.Unlock()
-		if seen[r.URL.Path]++; seen[r.URL.Path] < 3 {
-			return http.StatusServiceUnavailable
+	town := openTown(t, func(w *town) {
+		w.refuse = func(r *http.Request) int {
+			mu.Lock()
+			defer mu.Unlock()
+			if seen[r.URL.Path]++; seen[r.URL.Path] < 3 {
+				return http.StatusServiceUnavailable
+			}
+			return 0
 		}
-		return 0
-	}
+	})
 	lendIn(t, town, hasty).wentWell(t, town, "west")
+}
+
+// declines makes a library say no to a request in a state.
+func declines(library, state string) func(*town) {
+	return func(w *town) { w.staff[library][state] = "supplierCannotSupply" }
 }
 
 func TestLoan_goes_to_the_next_library_when_one_refuses(t *testing.T) {
 	t.Parallel()
 	for _, state := range []string{"RES_IDLE", "RES_AWAIT_PICKING"} { // at once, or after it has said yes and found nothing
-		town := openTown(t)
-		town.staff["west"].but(state, "supplierCannotSupply")
+		town := openTown(t, declines("west", state))
 		lendIn(t, town, hasty).wentWell(t, town, "south")
 	}
 }
@@ -175,9 +180,7 @@ func TestLoan_goes_to_the_next_library_when_one_refuses(t *testing.T) {
 func TestLoan_that_nobody_lends_is_taken_back(t *testing.T) {
 	t.Parallel()
 	for _, state := range []string{"RES_IDLE", "RES_AWAIT_PICKING"} {
-		town := openTown(t)
-		town.staff["west"].but(state, "supplierCannotSupply")
-		town.staff["south"].but(state, "supplierCannotSupply")
+		town := openTown(t, declines("west", state), declines("south", state))
 		lendIn(t, town, hasty).failed(t, "REQ_END_OF_ROTA")
 		town.has(t, "REQ_END_OF_ROTA")
 	}
@@ -203,13 +206,14 @@ func TestLoan_that_was_approved_is_taken_back_when_the_desk_refuses(t *testing.T
 
 func TestLoan_whose_book_cannot_be_stopped_is_left_to_somebody(t *testing.T) {
 	t.Parallel()
-	town := openTown(t)
-	town.refuse = func(r *http.Request) int {
-		if strings.HasSuffix(r.URL.Path, "/performAction") {
-			return http.StatusForbidden
+	town := openTown(t, func(w *town) {
+		w.refuse = func(r *http.Request) int {
+			if strings.HasSuffix(r.URL.Path, "/performAction") {
+				return http.StatusForbidden
+			}
+			return 0
 		}
-		return 0
-	}
+	})
 	e := lendIn(t, town, hasty)
 	if e.Loan.Status != schema.SagaStuck || e.Loan.Step != "approve" || !strings.Contains(e.Loan.Reason, "403") {
 		t.Errorf("the loan is %+v", e.Loan)
@@ -219,8 +223,7 @@ func TestLoan_whose_book_cannot_be_stopped_is_left_to_somebody(t *testing.T) {
 
 func TestLoan_does_not_wait_for_ever(t *testing.T) {
 	t.Parallel()
-	town := openTown(t)
-	town.staff["west"].but("RES_IDLE", "").but("RES_CANCEL_REQUEST_RECEIVED", "")
+	town := openTown(t, func(w *town) { w.staff["west"] = nil })
 	s := hasty
 	s.patience, s.retry.MaxAttempts = 300*time.Millisecond, 1000
 	lendIn(t, town, s).failed(t, "no answer within 300ms")

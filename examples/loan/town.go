@@ -34,7 +34,7 @@ type town struct {
 	refuse func(r *http.Request) (status int) // refuses a request of the program, unless it returns 0
 }
 
-// staff says what a library does next with a request in a state.
+// staff says what a library does next with a request in a state, if anything.
 type staff map[string]string
 
 // diligent is a library that lends.
@@ -45,13 +45,8 @@ func diligent() staff {
 	}
 }
 
-// but is staff that does something else with requests in a state; "" is nothing.
-func (s staff) but(state, action string) staff {
-	s[state] = action
-	return s
-}
-
-func newTown() *town {
+// newTown returns a town that runs, with these changes.
+func newTown(changes ...func(*town)) *town {
 	t := &town{staff: map[string]staff{"west": diligent(), "south": diligent()}}
 	var others []resharetest.Tenant
 	at := reshare.Config{Tenants: map[string]reshare.Credentials{}, Settings: outbound.Settings{AllowPrivate: true}}
@@ -64,12 +59,15 @@ func newTown() *town {
 	})})
 	t.ils = nciptest.New(nciptest.Options{Agency: "EAST", Now: func() time.Time { return time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC) }})
 	t.ils.AddUser(nciptest.User{ID: "ada", Name: "Ada"})
-	t.Server = httptest.NewServer(http.HandlerFunc(t.serve))
+	t.Server = httptest.NewUnstartedServer(http.HandlerFunc(t.serve))
+	at.BaseURL = &url.URL{Scheme: "http", Host: t.Listener.Addr().String()}
 	var err error
-	at.BaseURL, err = url.Parse(t.URL)
-	check(err)
 	t.desk, err = reshare.New(at)
 	check(err)
+	for _, change := range changes {
+		change(t)
+	}
+	t.Start()
 	return t
 }
 
