@@ -18,7 +18,7 @@ func parityIDs() []string {
 	for _, part := range []struct {
 		letter      string
 		first, last int
-	}{{"A", 1, 12}, {"A", 14, 21}, {"B", 1, 25}, {"R", 1, 5}} {
+	}{{"A", 1, 21}, {"B", 1, 25}, {"R", 1, 5}} {
 		for n := part.first; n <= part.last; n++ {
 			ids = append(ids, fmt.Sprintf("%s%d", part.letter, n))
 		}
