@@ -155,7 +155,7 @@ func (l *loader) read(f field, into reflect.Value) {
 		}
 		l.fault(l.prefix+f.name, "is missing%s", hint)
 	case text != "":
-		if err := parse(into, text); err != nil {
+		for _, err := range Faults(parse(into, text)) {
 			l.fault(name, "%w", err)
 		}
 	}

@@ -57,7 +57,7 @@ func (s *Secret) UnmarshalJSON(data []byte) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&in); err != nil || in.File == "" {
-		return errors.New(`a secret is a text, or {"file": "/path"}`)
+		return errors.New(`a secret is a text in quotes, or {"file": "/path"}`)
 	}
 	lines, err := readSecrets(in.File)
 	if err != nil {

@@ -86,13 +86,16 @@ func TestSettings_refuse_blocks_that_do_not_fit(t *testing.T) {
 	t.Parallel()
 	const marker = "SECRET123"
 	for text, want := range map[string]string{
-		`{"renew":{"metod":"` + marker + `"}}`: `unknown field "metod"`,
-		`{"renew":{"method":7}}`:               "wants a text, found number",
-		`[]`:                                   "wants keys and values, found array",
+		`{"renew":{"metod":"` + marker + `"}}`: `renew.metod: is not known; did you mean method?`,
+		`{"renew":{"something":1}}`:            "renew.something: is not known; there are header, method",
+		`{"renew":{"method":7}}`:               "renew.method: wants a text, found a number; put it in quotes",
+		`{"renew":[]}`:                         "renew: wants keys and values, found a list",
+		`[]`:                                   "ACTIONS: wants keys and values, found a list",
 		`{"renew"`:                             "not JSON",
 		`{} {}`:                                "more than one",
-		`{"renew":{"header":{"a":{"flie":"` + marker + `"}}}}`: "a secret is a text, or",
-		`{"renew":{"header":{"a":{"file":"/nowhere"}}}}`:       "/nowhere",
+		`{"renew":{"header":{"a":{"flie":"` + marker + `"}}}}`: `renew.header.a: a secret is a text in quotes, or {"file": "/path"}`,
+		`{"renew":{"header":{"a":{"file":"/nowhere"}}}}`:       "renew.header.a: open /nowhere",
+		`{"renew":{"METHOD":"PUT","metod":1,"methd":2},"x":1}`: "renew.methd: is not known; did you mean method?\nMILLBRIDGE_ILS_ACTIONS: renew.metod: is not known; did you mean method?\nMILLBRIDGE_ILS_ACTIONS: x: wants keys",
 	} {
 		_, err := configgroup.Load[ils]("ils", configgroup.Environ([]string{"MILLBRIDGE_ILS_URL=https://ils.example", "MILLBRIDGE_ILS_ACTIONS=" + text}))
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), marker) {

@@ -14,7 +14,7 @@ import (
 // check returns what is wrong with the values, each fault with its origin.
 func (c *Config) check() []error {
 	l := newLayer(c)
-	bad := func(key, format string, args ...any) { l.fault(c.Origin(key), key, format, args...) }
+	bad := func(key, format string, args ...any) { l.fault(c.near(key), key, format, args...) }
 	if err := (schema.Subjects{Prefix: c.Prefix}).Validate(); err != nil || c.Prefix == "" {
 		bad("prefix", "must be a-z, 0-9, '-' and '_', starting with a letter or digit")
 	}

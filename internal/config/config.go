@@ -27,6 +27,7 @@ type Config struct {
 	Targets     map[string]*Target // by name
 
 	origin map[string]string // key -> where its value came from
+	place  map[string]string // key, section or place inside a block -> where it is written, also if it is wrong
 }
 
 // Database says where PostgreSQL is.
@@ -74,6 +75,7 @@ func Default() Config {
 		Log:         Log{Level: "info", Format: "text"},
 		Receive:     Receive{MaxBytes: peer.DefaultMaxBytes},
 		origin:      map[string]string{},
+		place:       map[string]string{},
 	}
 }
 
@@ -101,4 +103,21 @@ func (c *Config) Origin(key string) string {
 		key = key[:max(strings.LastIndexByte(key, '.'), 0)]
 	}
 	return "default"
+}
+
+// near says where a fault is: where its key is set, or else the closest section around it that is written somewhere.
+func (c *Config) near(key string) string {
+	for {
+		if o := c.place[key]; o != "" {
+			return o
+		}
+		if o := c.origin[key]; o != "" {
+			return o
+		}
+		i := strings.LastIndexByte(key, '.')
+		if i < 0 {
+			return "default"
+		}
+		key = key[:i]
+	}
 }

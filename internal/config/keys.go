@@ -1,9 +1,14 @@
 package config
 
 import (
+	"errors"
 	"fmt"
+	"maps"
+	"strings"
 
+	"github.com/millbridge/millbridge/handlers/configgroup"
 	"github.com/millbridge/millbridge/internal/spelling"
+	"github.com/millbridge/millbridge/schema"
 )
 
 // A setting binds a key to the field that holds it.
@@ -82,8 +87,9 @@ func (l *layer) fault(origin, key, format string, args ...any) {
 	l.faults = append(l.faults, fmt.Errorf("%s: %s: %s", origin, key, fmt.Sprintf(format, args...)))
 }
 
-// apply sets key from the given texts: one for a scalar, any number for a list.
-func (l *layer) apply(origin, key string, values []string) {
+// apply sets key from the given texts: one for a scalar, any number for a list. For a block, inside may say where its parts
+// are written.
+func (l *layer) apply(origin, key string, values []string, inside map[string]string) {
 	name, rest, ofTarget := splitTarget(key)
 	if ofTarget && rest == "type" {
 		if len(values) != 1 {
@@ -103,15 +109,38 @@ func (l *layer) apply(origin, key string, values []string) {
 		if s.key != key {
 			continue
 		}
+		maps.DeleteFunc(l.config.place, func(place, _ string) bool { return strings.HasPrefix(place, key+".") }) // an earlier source's
+		l.config.place[key] = origin
+		maps.Copy(l.config.place, inside)
 		if err := assign(s.field, values); err != nil {
-			l.fault(origin, key, "%v", err)
+			l.refuse(origin, key, err)
 			return
 		}
 		l.set[key] = origin
 		l.config.origin[key] = origin
 		return
 	}
+	l.unknown(origin, key)
+}
+
+// unknown reports a key that nobody knows; not if it belongs to a type that is not known and is reported itself.
+func (l *layer) unknown(origin, key string) {
+	if name, _, ok := splitTarget(key); ok && l.config.Targets[name] != nil && l.config.Targets[name].wrongType {
+		return
+	}
 	l.fault(origin, "unknown key "+quote(key), "%s", l.config.suggest(key))
+}
+
+// refuse reports why a key cannot be set, at the place inside a block where it is wrong.
+func (l *layer) refuse(origin, key string, err error) {
+	for _, err := range configgroup.Faults(err) {
+		if at, ok := errors.AsType[*configgroup.BlockError](err); ok && at.Path != "" {
+			place := key + "." + at.Path
+			l.fault(l.config.near(place), schema.OneLine(place), "%v", at.Err)
+			continue
+		}
+		l.fault(origin, key, "%v", err)
+	}
 }
 
 // finish lets values set here replace _file twins of earlier sources, and the other way round.
@@ -136,9 +165,11 @@ func (l *layer) finish() []error {
 		case value:
 			clearField(twin.field)
 			delete(l.config.origin, twin.key)
+			delete(l.config.place, twin.key)
 		case file:
 			clearField(s.field)
 			delete(l.config.origin, key)
+			delete(l.config.place, key)
 		}
 	}
 	return l.faults

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -79,47 +80,64 @@ func (c *Config) applyEnvironment(getenv func(string) string) []error {
 	for name := range strings.SplitSeq(getenv("MILLBRIDGE_TARGETS"), ",") {
 		if name = strings.TrimSpace(name); name != "" {
 			l.declareTarget(name)
+			l.declared(targetsPrefix+name, "MILLBRIDGE_TARGETS")
 		}
 	}
 	for name := range strings.SplitSeq(getenv("MILLBRIDGE_RECEIVE_PEERS"), ",") {
 		if name = strings.TrimSpace(name); name != "" {
 			l.declarePeer(name)
+			l.declared(peersPrefix+name, "MILLBRIDGE_RECEIVE_PEERS")
 		}
 	}
 	for _, name := range c.TargetNames() { // the type first: it brings keys
 		key := targetsPrefix + name + ".type"
 		if value := getenv(Variable(key)); value != "" {
-			l.apply("environment "+Variable(key), key, []string{value})
+			l.apply("environment "+Variable(key), key, []string{value}, nil)
 		}
 	}
 	for _, s := range c.settings() {
 		if value := getenv(Variable(s.key)); value != "" && l.set[s.key] == "" {
-			l.apply("environment "+Variable(s.key), s.key, split(s.field, value))
+			l.apply("environment "+Variable(s.key), s.key, split(s.field, value), nil)
 		}
 	}
 	return l.finish()
 }
 
-// misspelt finds variables of targets that set nothing.
-func (c *Config) misspelt(environ []string) []error {
-	var known []string
-	for _, s := range c.settings() {
-		known = append(known, Variable(s.key))
+// declared notes which variable names a section, unless it is in the file.
+func (l *layer) declared(section, variable string) {
+	if l.config.place[section] == "" {
+		l.config.place[section] = "environment " + variable
 	}
+}
+
+// misspelt finds variables of targets that set nothing, or more than one thing.
+func (c *Config) misspelt(environ []string) []error {
+	keys := map[string][]string{}
+	for _, s := range c.settings() {
+		keys[Variable(s.key)] = append(keys[Variable(s.key)], s.key)
+	}
+	known := slices.Sorted(maps.Keys(keys))
 	var faults []error
 	for _, entry := range environ {
 		name, value, _ := strings.Cut(entry, "=")
+		if value == "" || !strings.HasPrefix(name, Variable(targetsPrefix)) {
+			continue
+		}
 		ofTarget := slices.ContainsFunc(c.TargetNames(), func(target string) bool {
 			return strings.HasPrefix(name, Variable(targetsPrefix+target)+"_")
 		})
-		if value == "" || !ofTarget || slices.Contains(known, name) {
-			continue
+		meant := spelling.Nearest(name, known)
+		switch {
+		case len(keys[name]) > 1:
+			faults = append(faults, fmt.Errorf("environment %s: is the variable of %s; set them in the file", name, strings.Join(keys[name], " and of ")))
+		case len(keys[name]) == 1:
+		case meant != "":
+			faults = append(faults, fmt.Errorf("environment %s: is not known; did you mean %s?", name, meant))
+		case ofTarget:
+			faults = append(faults, fmt.Errorf("environment %s: is not known; `millbridge config print` shows all keys", name))
+		default:
+			faults = append(faults, fmt.Errorf("environment %s: belongs to no target; one that is not in the file is named in MILLBRIDGE_TARGETS", name))
 		}
-		hint := "`millbridge config print` shows all keys"
-		if meant := spelling.Nearest(name, known); meant != "" {
-			hint = "did you mean " + meant + "?"
-		}
-		faults = append(faults, fmt.Errorf("environment %s: is not known; %s", name, hint))
 	}
 	return faults
 }
@@ -144,7 +162,7 @@ func (c *Config) applyFlags(sets []Set) []error {
 				values = split(s.field, set.Value)
 			}
 		}
-		l.apply("flag "+set.Flag, set.Key, values)
+		l.apply("flag "+set.Flag, set.Key, values, nil)
 	}
 	return l.finish()
 }

@@ -26,9 +26,10 @@ type Target struct {
 	Ordered     bool    // keep the order of messages that share an ordering key
 	Breaker     Breaker // when to stop calling what is down
 
-	own   targets.Settings      // nil while the type is not known
-	keys  []configgroup.Setting // of own
-	files []*string             // of own: names of files with secrets, beside keys; nil for what is no secret
+	own       targets.Settings      // nil while the type is not known
+	keys      []configgroup.Setting // of own
+	files     []*string             // of own: names of files with secrets, beside keys; nil for what is no secret
+	wrongType bool                  // it has a type that there is not
 }
 
 // Breaker says when calls of a system that is down stop, in all processes.
@@ -127,6 +128,7 @@ func (l *layer) setType(origin, name, value string) {
 	}
 	kind, err := targets.Named(value)
 	if err != nil {
+		t.wrongType = true
 		l.fault(origin, key, "is %s, %v", quote(value), err)
 		return
 	}
@@ -149,7 +151,7 @@ func (l *layer) setType(origin, name, value string) {
 func (t *Target) check(name string, fault func(key, format string, args ...any)) {
 	bad := func(key, format string, args ...any) { fault(targetsPrefix+name+"."+key, format, args...) }
 	if err := schema.CheckTarget(name); err != nil {
-		fault("targets", "%s is not a name: it must be a-z, 0-9, '-' and '_', starting with a letter or digit", quote(name))
+		fault(targetsPrefix+name, "%s is not a name: it must be a-z, 0-9, '-' and '_', starting with a letter or digit", quote(name))
 	}
 	if t.own == nil {
 		_, err := targets.Named("")

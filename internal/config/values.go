@@ -190,4 +190,10 @@ func isList(field any) bool {
 	return false
 }
 
+// isBlock reports whether the field holds keys and values of its own.
+func isBlock(field any) bool {
+	s, ok := field.(configgroup.Setting)
+	return ok && s.IsBlock()
+}
+
 func quote(s string) string { return strconv.Quote(schema.OneLine(s)) }

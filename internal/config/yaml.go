@@ -5,11 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
-
-	"github.com/millbridge/millbridge/handlers/configgroup"
 )
 
 // applyYAML applies the text of a file. It walks the document itself, so that every fault has its line and a value is
@@ -51,12 +50,19 @@ func (w *walker) walk(path string, node *yaml.Node, depth int) {
 			w.layer.fault(origin, path, "%v", err)
 			return
 		}
-		w.layer.apply(origin, path, values)
+		inside := map[string]string{}
+		if isBlock(field) {
+			w.places(path, node, inside)
+		}
+		w.layer.apply(origin, path, values, inside)
 		return
+	}
+	if path != "" {
+		w.layer.config.place[path] = origin
 	}
 	switch {
 	case !w.isSection(path):
-		w.layer.fault(origin, "unknown key "+quote(path), "%s", w.layer.config.suggest(path))
+		w.layer.unknown(origin, path)
 		return
 	case node.Kind == yaml.ScalarNode && node.Tag == "!!null":
 		return // a section with nothing in it
@@ -106,6 +112,23 @@ func (w *walker) declareTarget(name string, node *yaml.Node) {
 	}
 }
 
+// places notes where the parts of a block are written. Its size has been checked.
+func (w *walker) places(path string, node *yaml.Node, into map[string]string) {
+	node = resolve(node)
+	for i, item := range node.Content {
+		name := strconv.Itoa(i)
+		line := item.Line
+		if node.Kind == yaml.MappingNode {
+			if i%2 == 0 {
+				continue
+			}
+			name, line = resolve(node.Content[i-1]).Value, node.Content[i-1].Line
+		}
+		into[join(path, name)] = fmt.Sprintf("%s:%d", w.name, line)
+		w.places(join(path, name), item, into)
+	}
+}
+
 // leaf returns the field that a path sets.
 func (w *walker) leaf(path string) (field any, ok bool) {
 	for _, s := range w.layer.config.settings() {
@@ -149,7 +172,7 @@ func resolve(node *yaml.Node) *yaml.Node {
 
 // texts returns what a node says: the texts of a scalar or of a list of scalars, or a block as JSON.
 func texts(field any, node *yaml.Node) ([]string, error) {
-	if s, ok := field.(configgroup.Setting); ok && s.IsBlock() {
+	if isBlock(field) {
 		text, err := blockJSON(node)
 		return []string{text}, err
 	}
