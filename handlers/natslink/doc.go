@@ -10,5 +10,6 @@
 //	message larger than the server takes              permanent
 //	the run's context has ended                       its cause
 //
-// A subject that is not permitted is noticed at once, although the server says so only on the side.
+// A subject that is not permitted is noticed at once, although the server says so only on the side. So is a connection
+// that breaks off while an answer is waited for.
 package natslink

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -35,7 +36,7 @@ type Link struct {
 	nc      *nats.Conn
 	closed  bool
 	dialErr error         // of the last try, nil once it stands
-	gone    chan struct{} // closed with the connection
+	gone    chan struct{} // closed with nc
 	waiting map[*waiter]struct{}
 }
 
@@ -54,7 +55,7 @@ func New(s Settings) (*Link, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Link{urls: s.urls(), gone: make(chan struct{}), waiting: map[*waiter]struct{}{}}
+	l := &Link{urls: s.urls(), waiting: map[*waiter]struct{}{}}
 	l.opts = append(signIn,
 		nats.Name("millbridge"), nats.Timeout(connectWait), nats.DrainTimeout(drainWait),
 		nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort(),
@@ -62,13 +63,13 @@ func New(s Settings) (*Link, error) {
 		nats.PingInterval(10*time.Second), nats.MaxPingsOutstanding(2),
 		nats.ReconnectWait(reconnectWait), nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { l.dialed(err) }),
 		nats.ConnectHandler(func(*nats.Conn) { l.dialed(nil) }), nats.ReconnectHandler(func(*nats.Conn) { l.dialed(nil) }),
-		nats.ErrorHandler(l.onError), nats.ClosedHandler(func(*nats.Conn) { close(l.gone) }),
+		nats.ErrorHandler(l.onError), nats.DisconnectErrHandler(func(*nats.Conn, error) { l.endAll() }),
 	)
 	return l, nil
 }
 
-// Do calls f with the connection, once there is one. The context that f gets also ends when the servers say that subject
-// is not permitted. The kind of the error is as in the package's documentation, unless f has given it one.
+// Do calls f with the connection, once there is one. The context that f gets also ends when the connection breaks off, and
+// when the servers say that subject is not permitted. The kind of the error is as in the package's documentation, unless f has given it one.
 func (l *Link) Do(ctx context.Context, subject string, f func(ctx context.Context, nc *nats.Conn) error) error {
 	nc, err := l.connected(ctx)
 	if err != nil {
@@ -93,7 +94,7 @@ func (l *Link) Do(ctx context.Context, subject string, f func(ctx context.Contex
 // Close lets what is under way come to its end and closes the connection.
 func (l *Link) Close() error {
 	l.mu.Lock()
-	nc, closed := l.nc, l.closed
+	nc, gone, closed := l.nc, l.gone, l.closed
 	l.closed = true
 	l.mu.Unlock()
 	if nc == nil || closed {
@@ -105,7 +106,7 @@ func (l *Link) Close() error {
 	limit := time.NewTimer(drainWait)
 	defer limit.Stop()
 	select {
-	case <-l.gone:
+	case <-gone:
 	case <-limit.C:
 		nc.Close()
 	}
@@ -155,14 +156,16 @@ func (l *Link) conn() (*nats.Conn, error) {
 	switch {
 	case l.closed:
 		return nil, nats.ErrConnectionClosed
-	case l.nc != nil:
+	case l.nc != nil && !l.nc.IsClosed():
 		return l.nc, nil
 	}
-	nc, err := nats.Connect(l.urls, l.opts...) // dials in the background if the first try fails
+	gone := make(chan struct{})
+	closed := nats.ClosedHandler(func(*nats.Conn) { close(gone) })
+	nc, err := nats.Connect(l.urls, append(slices.Clip(l.opts), closed)...) // dials in the background if the first try fails
 	if err != nil {
 		return nil, err
 	}
-	l.nc = nc
+	l.nc, l.gone = nc, gone
 	return nc, nil
 }
 
@@ -177,6 +180,15 @@ func (l *Link) onError(_ *nats.Conn, _ *nats.Subscription, err error) {
 		if !strings.Contains(strings.ToLower(err.Error()), "publish to ") || strings.Contains(err.Error(), `"`+w.subject+`"`) {
 			w.cancel(fmt.Errorf("%w: %w", ErrDenied, err))
 		}
+	}
+}
+
+// endAll ends the calls whose answers would come over a connection that has broken off.
+func (l *Link) endAll() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for w := range l.waiting {
+		w.cancel(nats.ErrDisconnected)
 	}
 }
 

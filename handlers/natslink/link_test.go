@@ -174,6 +174,29 @@ func TestLink_comes_back(t *testing.T) {
 	testkit.Eventually(t, 20*time.Second, func() error { return ask(t.Context(), l, "x") })
 }
 
+func TestLink_does_not_wait_for_answers_on_a_connection_that_broke_off(t *testing.T) {
+	t.Parallel()
+	s := testkit.NATS(t)
+	asked := make(chan struct{}, 1)
+	silent := s.Conn(t)
+	if _, err := silent.Subscribe("silent", func(*nats.Msg) { asked <- struct{}{} }); err != nil {
+		t.Fatal(err)
+	}
+	if err := silent.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	l := open(t, natslink.Settings{URLs: []string{s.URL()}})
+	done := make(chan error, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	go func() { done <- ask(ctx, l, "silent") }()
+	<-asked
+	s.Stop()
+	if err := <-done; !errors.Is(err, nats.ErrDisconnected) || schema.KindOf(err) != schema.Temporary {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestLink_waits_for_servers_that_are_not_there_yet(t *testing.T) {
 	t.Parallel()
 	s := testkit.NATS(t)

@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/millbridge/millbridge/internal/embedded"
 	"github.com/millbridge/millbridge/internal/testkit"
 )
 
@@ -128,6 +130,58 @@ func TestRun_refuses_to_receive_in_vain(t *testing.T) {
 		}
 		if r := call(t, "", nil, args...); r.code == 0 || !strings.Contains(r.stderr, c.want) {
 			t.Errorf("%s: %s", name, r)
+		}
+	}
+}
+
+// TestRun_passes_messages_on_to_another_cluster publishes jobs at one bridge whose targets are another's, by NATS.
+func TestRun_passes_messages_on_to_another_cluster(t *testing.T) {
+	t.Parallel()
+	printer := newReceiver(t)
+	there := t.TempDir()
+	branch := file(t, "there.yaml", fmt.Appendf(nil, `
+data_dir: %s
+targets:
+  printer: {type: webhook, url: %s, secrets: [%s], allow_private: true}
+`, there, printer.url, testSecret))
+	receiving := start(t, "run", "--migrate", "--config", branch)
+	var address, token string
+	testkit.Eventually(t, testTimeout, func() error {
+		running, ok, err := embedded.Find(t.Context(), there)
+		if err != nil || !ok {
+			return fmt.Errorf("not there: %v", err)
+		}
+		u, err := url.Parse(running.NATSURL)
+		if err != nil {
+			return err
+		}
+		address, token = "nats://"+u.Host, u.User.Username()
+		return nil
+	})
+	office := file(t, "here.yaml", fmt.Appendf(nil, `
+data_dir: %s
+targets:
+  branch: {type: nats, url: [%s], token: %s, origin: head-office, prefix: mb, target: printer}
+`, t.TempDir(), address, token))
+	sending := start(t, "run", "--migrate", "--config", office)
+	testkit.Eventually(t, testTimeout, func() error {
+		if r := call(t, "", nil, "status", "--config", office); r.code != 0 {
+			return fmt.Errorf("%s", r)
+		}
+		return nil
+	})
+	if r := call(t, "", nil, "publish", "job", "branch", "label", `{"n":1}`, "--config", office); r.code != 0 {
+		t.Fatal(r)
+	}
+	testkit.Eventually(t, testTimeout, func() error { return printer.has(`{"n":1}`) })
+	for _, c := range []string{office, branch} {
+		if r := call(t, "", nil, "verify", "--config", c); r.code != 0 {
+			t.Errorf("%s", r)
+		}
+	}
+	for name, p := range map[string]*process{"sender": sending, "receiver": receiving} {
+		if code := p.end(); code != 0 || strings.Contains(p.text(), token) {
+			t.Errorf("%s: %d\n%s", name, code, p.text())
 		}
 	}
 }
