@@ -90,7 +90,7 @@ func (b *Bridge) Health(ctx context.Context) Health {
 		}
 		for _, feed := range b.forwarder.Feeds() {
 			if feed.Error != "" {
-				problem("forwarder: %s", feed.Error)
+				problem("forwarder: %s: %s", feed.Name, feed.Error)
 			}
 		}
 		h.Shards = b.forwarder.Status()

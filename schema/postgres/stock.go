@@ -65,9 +65,7 @@ func (m *Stock) Name() string { return "stock outbox " + m.t.Topic }
 // must do it.
 type StockError struct{ Topic, Fault, Hint string }
 
-func (e *StockError) Error() string {
-	return fmt.Sprintf("stock outbox %s: %s; %s", e.Topic, e.Fault, e.Hint)
-}
+func (e *StockError) Error() string { return e.Fault + "; " + e.Hint }
 
 func (m *Stock) fault(hint, format string, args ...any) error {
 	return schema.WithKind(schema.Permanent, &StockError{m.t.Topic, fmt.Sprintf(format, args...), hint})
