@@ -30,7 +30,6 @@ type stock struct {
 	pool   *pgxpool.Pool
 	db     *sql.DB
 	schema wmsql.DefaultPostgreSQLSchema
-	n      int
 }
 
 // newStock makes the tables as the stock subscriber does, with payloads of this type.
