@@ -203,8 +203,10 @@ type looks struct {
 	then   func()
 	at     int
 
-	mu sync.Mutex
-	n  int
+	mu    sync.Mutex
+	n     int
+	over  bool
+	doing sync.WaitGroup
 }
 
 func newLooks(parent context.Context, at int) *looks {
@@ -216,11 +218,24 @@ func newLooks(parent context.Context, at int) *looks {
 func (l *looks) look() {
 	l.mu.Lock()
 	l.n++
-	now := l.n == l.at
+	now := l.n == l.at && !l.over
+	if now {
+		l.doing.Add(1)
+	}
 	l.mu.Unlock()
 	if now {
+		defer l.doing.Done()
 		l.then()
 	}
+}
+
+// end is called when the run has ended. What a client leaves behind may look once more, and must not do anything then.
+func (l *looks) end() {
+	l.mu.Lock()
+	l.over = true
+	l.mu.Unlock()
+	l.doing.Wait()
+	l.cancel()
 }
 
 func (l *looks) reached() bool {
@@ -268,7 +283,7 @@ func overtake(b *bench, order []int, n int) (problem string, more bool) {
 			second.Go(func() { err = b.run(b.lab.ctx, i, false) })
 		}
 		first := b.run(ctx, i, false)
-		ctx.cancel()
+		ctx.end()
 		second.Wait()
 		overtaken := b.world.Units != nil || ctx.reached()
 		more = more || b.world.Units == nil && overtaken

@@ -189,7 +189,7 @@ func cutOff(b *bench, order []int, n int) (problem string, more bool) {
 		ctx := newLooks(b.lab.ctx, n)
 		ctx.then = ctx.cancel
 		err := b.run(ctx, i, false)
-		ctx.cancel()
+		ctx.end()
 		more = more || ctx.reached()
 		if settled(err) {
 			continue
