@@ -339,7 +339,10 @@ func (*cutter) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) 
 func TestStock_cut_off_at_each_step(t *testing.T) {
 	t.Parallel()
 	st := newStock(t, "JSON")
-	cfg := st.pool.Config()
+	cfg, err := pgxpool.ParseConfig(testkit.DirectPostgresURL(t, st.pool)) // a pooler would hide which connection is cut
+	if err != nil {
+		t.Fatal(err)
+	}
 	c := &cutter{by: st.pool}
 	cfg.ConnConfig.Tracer = c
 	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
