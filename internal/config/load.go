@@ -110,22 +110,28 @@ func (l *layer) declared(section, variable string) {
 	}
 }
 
-// misspelt finds variables of targets that set nothing, or more than one thing.
+// misspelt finds variables of targets and peers that set nothing, or more than one thing.
 func (c *Config) misspelt(environ []string) []error {
 	keys := map[string][]string{}
 	for _, s := range c.settings() {
 		keys[Variable(s.key)] = append(keys[Variable(s.key)], s.key)
 	}
 	known := slices.Sorted(maps.Keys(keys))
+	var sections []string
+	for name := range c.Targets {
+		sections = append(sections, targetsPrefix+name)
+	}
+	for name := range c.Receive.Peers {
+		sections = append(sections, peersPrefix+name)
+	}
 	var faults []error
 	for _, entry := range environ {
 		name, value, _ := strings.Cut(entry, "=")
-		if value == "" || !strings.HasPrefix(name, Variable(targetsPrefix)) {
+		ofTarget, ofPeer := strings.HasPrefix(name, Variable(targetsPrefix)), strings.HasPrefix(name, Variable(peersPrefix))
+		if value == "" || !ofTarget && !ofPeer {
 			continue
 		}
-		ofTarget := slices.ContainsFunc(c.TargetNames(), func(target string) bool {
-			return strings.HasPrefix(name, Variable(targetsPrefix+target)+"_")
-		})
+		named := slices.ContainsFunc(sections, func(section string) bool { return strings.HasPrefix(name, Variable(section)+"_") })
 		meant := spelling.Nearest(name, known)
 		switch {
 		case len(keys[name]) > 1:
@@ -133,8 +139,10 @@ func (c *Config) misspelt(environ []string) []error {
 		case len(keys[name]) == 1:
 		case meant != "":
 			faults = append(faults, fmt.Errorf("environment %s: is not known; did you mean %s?", name, meant))
-		case ofTarget:
+		case named:
 			faults = append(faults, fmt.Errorf("environment %s: is not known; `millbridge config print` shows all keys", name))
+		case ofPeer:
+			faults = append(faults, fmt.Errorf("environment %s: belongs to no peer; one that is not in the file is named in MILLBRIDGE_RECEIVE_PEERS", name))
 		default:
 			faults = append(faults, fmt.Errorf("environment %s: belongs to no target; one that is not in the file is named in MILLBRIDGE_TARGETS", name))
 		}

@@ -1,0 +1,97 @@
+package config_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/millbridge/millbridge/internal/config"
+)
+
+func TestParse_faults_inside_blocks_have_their_lines(t *testing.T) {
+	t.Parallel()
+	text := `
+targets:
+  ils:
+    type: http
+    base_url: https://ils.example
+    auth: {type: bearer, token: 12345}
+    actions:
+      renew:
+        metod: PUT
+        path: /loans
+        done:
+          - status: [404]
+          - {status: [gone]}
+        lookup:
+          query: {page: 1}
+  printer:
+    type: exec
+  x y: {type: webhook, url: "https://h"}
+  z: {type: webhok, url: x, colour: red}
+`
+	for _, c := range []struct {
+		text string
+		want []string
+	}{
+		{text, []string{
+			`m.yaml:6: targets.ils.auth.token: a secret is a text in quotes, or {"file": "/path"}`,
+			`m.yaml:13: targets.ils.actions.renew.done.1.status.0: wants a whole number, found a text`,
+			`m.yaml:15: targets.ils.actions.renew.lookup.query.page: wants a text, found a number; put it in quotes`,
+			`m.yaml:9: targets.ils.actions.renew.metod: is not known; did you mean method?`,
+			`m.yaml:19: targets.z.type: is "webhok", must be one of exec, http, nats, ncip, peer, request, reshare, webhook`,
+		}},
+		// What the type finds wrong has the line, too.
+		{
+			strings.NewReplacer("12345", "'12345'", "metod", "method", "[gone]", "[7]", "page: 1", "page: '1'", "webhok", "webhook", "url: x, colour: red", `url: "https://h"`).Replace(text),
+			[]string{
+				`m.yaml:13: targets.ils.actions.renew.done.1.status: 7 is no code of an answer`,
+				`m.yaml:14: targets.ils.actions.renew.lookup.found: is missing`,
+				`m.yaml:14: targets.ils.actions.renew.lookup.path: does not begin with /`,
+				`m.yaml:16: targets.printer.command: is missing`,
+				`m.yaml:18: targets.x y: "x y" is not a name: it must be a-z, 0-9, '-' and '_', starting with a letter or digit`,
+			},
+		},
+	} {
+		_, err := config.Parse("m.yaml", []byte(c.text))
+		got := strings.Split(fmt.Sprint(err), "\n")
+		slices.Sort(got)
+		slices.Sort(c.want)
+		if !slices.Equal(got, c.want) {
+			t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(c.want, "\n"))
+		}
+	}
+	vars := map[string]string{"MILLBRIDGE_TARGETS_ILS_ACTIONS": `{"renew":{"metod":"PUT"}}`}
+	file := write(t, "m.yaml", "targets: {ils: {type: http, base_url: 'https://h', actions: {renew: {method: PUT, path: /x}}}}")
+	_, err := config.Load(config.Source{File: file, Getenv: func(n string) string { return vars[n] }})
+	if want := "environment MILLBRIDGE_TARGETS_ILS_ACTIONS: targets.ils.actions.renew.metod: is not known; did you mean method?"; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+func TestLoad_variables_of_targets_that_set_nothing(t *testing.T) {
+	t.Parallel()
+	vars := map[string]string{
+		"MILLBRIDGE_TARGETS": "crm", "MILLBRIDGE_TARGETS_CRM_TYPE": "webhook", "MILLBRIDGE_TARGETS_CRM_URL": "http://h", "MILLBRIDGE_TARGETS_CRM_TIMEOOT": "5s",
+		"MILLBRIDGE_TARGETS_CRM_RATE": "", "MILLBRIDGE_SERVICE_HOST": "10.0.0.1", "MILLBRIDGE_TARGETS_OTHER_URL": "http://h", "MILLBRIDGE_TARGETS_A_B_RATE": "2", "MILLBRIDGE_RECEIVE_PEERS_X_ALLOW": "jobs.>", "PATH": "/bin",
+	}
+	environ := func() (list []string) {
+		for name, value := range vars {
+			list = append(list, name+"="+value)
+		}
+		return list
+	}
+	file := write(t, "m.yaml", "targets: {a-b: {type: webhook, url: 'http://h'}, a_b: {type: webhook, url: 'http://h'}}")
+	_, err := config.Load(config.Source{File: file, Getenv: func(n string) string { return vars[n] }, Environ: environ})
+	want := []string{
+		"environment MILLBRIDGE_RECEIVE_PEERS_X_ALLOW: belongs to no peer; one that is not in the file is named in MILLBRIDGE_RECEIVE_PEERS",
+		"environment MILLBRIDGE_TARGETS_A_B_RATE: is the variable of targets.a-b.rate and of targets.a_b.rate; set them in the file",
+		"environment MILLBRIDGE_TARGETS_CRM_TIMEOOT: is not known; did you mean MILLBRIDGE_TARGETS_CRM_TIMEOUT?",
+		"environment MILLBRIDGE_TARGETS_OTHER_URL: belongs to no target; one that is not in the file is named in MILLBRIDGE_TARGETS",
+	}
+	got := strings.Split(fmt.Sprint(err), "\n")
+	if slices.Sort(got); !slices.Equal(got, want) {
+		t.Errorf("got\n%v\nwant\n%s", err, strings.Join(want, "\n"))
+	}
+}
