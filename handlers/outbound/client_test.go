@@ -83,7 +83,7 @@ func TestClients_of_other_rules_share_nothing(t *testing.T) {
 	}
 	_, err := outbound.Client(outbound.Network{}, 0).Get(server.URL)
 	var refused *outbound.AddressError
-	if schema.KindOf(err) != schema.Permanent || !errors.As(err, &refused) || refused.Reason != "loopback" {
+	if schema.KindOf(err) != schema.Permanent || !errors.As(err, &refused) || refused.Reason != "loopback" || !strings.Contains(err.Error(), "loopback, which allow_private permits") {
 		t.Errorf("rules that allow nothing inside: error %v (%v)", err, schema.KindOf(err))
 	}
 }

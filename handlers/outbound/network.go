@@ -65,7 +65,11 @@ type AddressError struct {
 }
 
 func (e *AddressError) Error() string {
-	return fmt.Sprintf("address %s is not allowed: %s", schema.OneLine(e.Address), e.Reason)
+	text := fmt.Sprintf("address %s is not allowed: %s", schema.OneLine(e.Address), e.Reason)
+	if addr, err := netip.ParseAddr(e.Address); err == nil && rangeOf(addr.WithZone("").Unmap()).class == private {
+		text += ", which allow_private permits"
+	}
+	return text
 }
 
 // Check returns a permanent [*AddressError] if addr may not be reached.
