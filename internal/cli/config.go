@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -36,7 +37,8 @@ Exit code 3 if something is wrong.`,
 		Short: "Print the effective configuration, secrets masked, with the origin of each value",
 		Long: `Prints every setting with its effective value, as a file that could be used, and says where
 each value comes from. Flags beat the environment, the environment beats the file, the file
-beats the default. Passwords, tokens and secret parts of addresses are masked.
+beats the default. Passwords, tokens and secret parts of addresses are masked. If something is wrong,
+it prints what could be read, and then what is wrong.
 
 Each key is also an environment variable: database.url is MILLBRIDGE_DATABASE_URL. Each key that
 holds a secret can be read from a file: database.url_file.`,
@@ -45,19 +47,20 @@ holds a secret can be read from a file: database.url_file.`,
   millbridge config print --json | jq 'select(.origin != "default")'`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.loadConfig(cmd)
-			if err != nil {
-				return err
+			_, fault := a.loadConfig(cmd)
+			c := a.flags.config // what could be read of it, even if something is wrong
+			if c == nil {
+				return fault
 			}
 			if !a.flags.json {
-				return c.Print(a.env.Stdout)
+				return errors.Join(c.Print(a.env.Stdout), fault)
 			}
 			for _, v := range c.Values() {
 				if err := object(a.env.Stdout, v); err != nil {
 					return err
 				}
 			}
-			return nil
+			return fault
 		},
 	}
 	return group("config", "Check or print the configuration", "Checks or prints the configuration as the other commands see it.", check, show)

@@ -80,8 +80,19 @@ func TestTarget_test_shows_what_would_be_sent(t *testing.T) {
 		"needs a target and an action":    {},
 	} {
 		r := call(t, "", nil, append(append([]string{"target", "test"}, args...), "--config", file)...)
-		if r.code == 0 || !strings.Contains(r.stderr, want) {
+		if r.code == 0 || !strings.Contains(r.stderr, want) || strings.Contains(r.stderr, "millbridge status") {
 			t.Errorf("%q: %s", want, r)
+		}
+	}
+}
+
+func TestConfig_print_shows_what_could_be_read_of_a_wrong_file(t *testing.T) {
+	t.Parallel()
+	file := targetsConfig(t, targetsText+"  misspelt: {type: webhook, ulr: x}\n")
+	for _, flag := range []string{"--json=false", "--json"} {
+		r := call(t, "", nil, "config", "print", "--config", file, flag)
+		if r.code != 1 || !strings.Contains(r.stdout, "stop_timeout") || !strings.Contains(r.stderr, "did you mean targets.misspelt.url?") || strings.Contains(r.stdout+r.stderr, "SECRET123") {
+			t.Errorf("%s", r)
 		}
 	}
 }

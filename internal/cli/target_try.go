@@ -58,7 +58,8 @@ func (a *app) testTarget(ctx context.Context, t *config.Target, h handlers.Handl
 	if len(t.Events) > 0 {
 		env = schema.NewEvent(what, payload, opts...)
 		if !(handlers.Subscription{Events: t.Events}).Takes(what) {
-			return wrongError{fmt.Errorf("%s does not subscribe to %s: its events are %s", name, schema.OneLine(what), strings.Join(t.Events, ", "))}
+			return withHint(wrongError{fmt.Errorf("%s does not subscribe to %s: its events are %s", name, schema.OneLine(what), strings.Join(t.Events, ", "))},
+				"change targets.%s.events, or name one of them", name)
 		}
 	}
 	if err := env.Validate(0); err != nil {
@@ -70,7 +71,8 @@ func (a *app) testTarget(ctx context.Context, t *config.Target, h handlers.Handl
 	}
 	list, err := previewer.Preview(handlers.WithCall(ctx, handlers.CallOf(name, env)), env)
 	if err != nil {
-		return wrongError{fmt.Errorf("the target would refuse the message (%s): %w", schema.KindOf(err), err)}
+		return withHint(wrongError{fmt.Errorf("the target would refuse the message (%s): %w", schema.KindOf(err), err)},
+			"change the message or targets.%s; nothing was sent", name)
 	}
 	for i, p := range list {
 		if a.flags.json {

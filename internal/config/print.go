@@ -92,6 +92,9 @@ func place(root *yaml.Node, path []string, value *yaml.Node) {
 	}
 	key := &yaml.Node{Kind: yaml.ScalarNode, Value: path[0]}
 	if len(path) == 1 {
+		if value.Kind == yaml.MappingNode { // a block's comment stands behind its key
+			key.LineComment, value.LineComment = value.LineComment, ""
+		}
 		root.Content = append(root.Content, key, value)
 		return
 	}

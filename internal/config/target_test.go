@@ -95,3 +95,15 @@ func TestLoad_variables_of_targets_that_set_nothing(t *testing.T) {
 		t.Errorf("got\n%v\nwant\n%s", err, strings.Join(want, "\n"))
 	}
 }
+
+func TestPrint_says_where_a_block_is_from(t *testing.T) {
+	t.Parallel()
+	c, err := config.Parse("m.yaml", []byte("targets:\n  a:\n    type: exec\n    command: [/bin/true]\n    env: {B: SECRET123}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	if err := c.Print(&out); err != nil || !strings.Contains(out.String(), "    env: # m.yaml:5\n      B: '***'\n") {
+		t.Errorf("%v: %s", err, out.String())
+	}
+}
