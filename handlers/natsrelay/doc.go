@@ -14,7 +14,8 @@
 // # Once
 //
 // A publishing whose answer is lost is done again. Within the window of the stream there (two minutes, unless it says
-// otherwise) its server drops the second one, also after a restart. Beyond it the message may be in the stream twice. A
+// otherwise) its server drops the second one; after a restart it knows the ids of those messages only that it still has.
+// Otherwise the message may be in the stream twice. A
 // Millbridge on the other side handles it once all the same, because its inbox remembers source and key for 30 days; any
 // other program has to do the same, or the stream's window must be longer than the target's retries. No option gives more:
 // JetStream has no memory beyond the window unless each message has a subject of its own.
@@ -22,8 +23,8 @@
 // # Order
 //
 // With ordered: true, messages with the same ordering key are published one after the other, each when the one before is
-// stored, and are in the stream there in that order. An attempt that was given up and arrives late is dropped by the
-// window.
+// stored, and are in the stream there in that order. An attempt that was given up and arrives late is dropped as
+// any second one is.
 //
 // # Loops
 //

@@ -52,9 +52,13 @@ func TestSender_judges_whatever_it_is_answered(t *testing.T) {
 		"invalid":         {plain(422, "loop\x00\x1b[31m"), schema.Permanent, 0, "loop"},
 		"a page":          {plain(404, "<html>\n<body>"), schema.Permanent, 0, "404 Not Found"},
 		"down":            {plain(503, strings.Repeat("x", 5000)), schema.Temporary, 0, "503"},
-		"moved":           {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect) }, schema.Temporary, 0, "redirects are not followed"},
-		"moved for good":  {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", http.StatusMovedPermanently) }, schema.Permanent, 0, "301"},
-		"endless":         {plain(200, strings.Repeat(" ", 2<<20)), schema.Permanent, 0, "more than"},
+		"moved": {func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
+		}, schema.Temporary, 0, "redirects are not followed"},
+		"moved for good": {func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "/elsewhere", http.StatusMovedPermanently)
+		}, schema.Permanent, 0, "301"},
+		"endless": {plain(200, strings.Repeat(" ", 2<<20)), schema.Permanent, 0, "more than"},
 		"broken off": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "100")
 			_, _ = w.Write([]byte("{"))
