@@ -234,9 +234,9 @@ func TestConfig_is_read_strictly(t *testing.T) {
 		}
 	}
 	for want, bad := range map[string][]string{
-		`unknown field "metod"`: env("ACTIONS", `{"do":{"metod":"`+marker+`"}}`),
-		`unknown field "equal"`: env("ACTIONS", `{"do":{"success":{"json":{"equal":1}}}}`),
-		`unknown field "tokne"`: env("AUTH", `{"tokne":"`+marker+`"}`),
+		`do.metod: is not known; did you mean method?`:              env("ACTIONS", `{"do":{"metod":"`+marker+`"}}`),
+		`do.success.json.equal: is not known; did you mean equals?`: env("ACTIONS", `{"do":{"success":{"json":{"equal":1}}}}`),
+		`tokne: is not known; did you mean token?`:                  env("AUTH", `{"tokne":"`+marker+`"}`),
 	} {
 		if _, err := configgroup.Load[httprelay.Config]("ils", configgroup.Environ(bad)); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), marker) {
 			t.Errorf("error %v, want %q", err, want)

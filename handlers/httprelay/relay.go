@@ -77,23 +77,25 @@ type relay struct {
 
 // String leaves out what is secret.
 func (r *relay) String() string {
-	return fmt.Sprintf("http %s://%s (%d actions)", r.base.Scheme, r.base.Host, len(r.actions))
+	return fmt.Sprintf("http %s://%s", r.base.Scheme, r.base.Host)
 }
 
 // Format writes String whatever the verb.
 func (r *relay) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, r.String()) }
+
+// Names returns the names of the actions, or of events, that there are.
+func (r *relay) Names() []string { return slices.Sorted(maps.Keys(r.actions)) }
 
 // action returns that of a message.
 func (r *relay) action(ctx context.Context, env schema.Envelope) (*action, error) {
 	if a := r.actions[env.Name]; a != nil {
 		return a, nil
 	}
-	names := slices.Sorted(maps.Keys(r.actions))
 	target := env.Target
 	if call, ok := handlers.CallFrom(ctx); ok {
 		target = call.Handler
 	}
-	return nil, handlers.Permanent(fmt.Errorf("target %q has no action %q; it has %s", schema.OneLine(target), schema.OneLine(env.Name), strings.Join(names, ", ")))
+	return nil, handlers.Permanent(fmt.Errorf("target %q has no action %q; it has %s", schema.OneLine(target), schema.OneLine(env.Name), strings.Join(r.Names(), ", ")))
 }
 
 // Handle makes one attempt.

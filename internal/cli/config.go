@@ -11,14 +11,18 @@ func (a *app) configCommand() *cobra.Command {
 	check := &cobra.Command{
 		Use:   "check",
 		Short: "Report everything that is wrong with the configuration",
-		Long: `Reads file, environment and flags, and reports everything that is wrong, each fault with
-the line, variable or flag it comes from. Nothing is connected to; see ` + "`millbridge status`" + ` for that.
+		Long: `Reads file, environment and flags, the files with secrets and certificates that they name, and reports
+everything that is wrong, each fault with the line, variable or flag it comes from. Nothing is
+connected to; see ` + "`millbridge status`" + ` for that.
 Exit code 3 if something is wrong.`,
 		Example: `  millbridge config check
   millbridge config check --config /etc/millbridge/millbridge.yaml`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := a.loadConfig(cmd)
+			if err == nil { // else targets cannot be opened
+				err = withHint(c.Try(), "correct what is named above; docs/targets.md tells about each type")
+			}
 			if err != nil {
 				return wrongError{err}
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"strings"
 
@@ -75,6 +76,7 @@ func hintFor(cmd *cobra.Command, err error) string {
 	var hinted hintedError
 	var usage usageError
 	var netErr net.Error
+	var fileErr *fs.PathError
 	switch {
 	case errors.As(err, &hinted):
 		return hinted.hint
@@ -94,6 +96,8 @@ func hintFor(cmd *cobra.Command, err error) string {
 		return "`millbridge outbox list` and `millbridge poison list` show what there is"
 	case errors.Is(err, context.Canceled):
 		return "run the same command again; what was done is kept"
+	case errors.As(err, &fileErr): // a net.Error as well, for it may have timed out
+		return "see that what is named above is there, and that you may use it"
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &netErr):
 		return "check that database and NATS can be reached; `millbridge config print` shows the addresses in use"
 	}

@@ -29,8 +29,15 @@ JSON and ends.`,
   millbridge run --drain | jq .handled`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.loadConfig(cmd)
+			if err != nil {
+				return err
+			}
+			if err := c.Try(); err != nil {
+				return withHint(err, "correct what is named above; `millbridge config check` says whether all is well")
+			}
 			opening := true
-			err := a.with(cmd, need{nats: true, create: true, stay: true}, func(ctx context.Context, o *opened) error {
+			err = a.with(cmd, need{nats: true, create: true, stay: true}, func(ctx context.Context, o *opened) error {
 				opening = false
 				if migrate {
 					if _, _, err := o.store.MigrateUp(ctx); err != nil {

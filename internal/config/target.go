@@ -206,12 +206,15 @@ func (t *Target) checkOwn(bad func(key, format string, args ...any)) {
 	if !complete {
 		return
 	}
-	err := t.own.Validate()
-	if err == nil {
-		return
+	if err := t.own.Validate(); err != nil {
+		t.blame(bad, err)
 	}
+}
+
+// blame reports what the type says is wrong, each line with the key that it begins with.
+func (t *Target) blame(bad func(key, format string, args ...any), err error) {
 	for line := range strings.SplitSeq(err.Error(), "\n") {
-		key, rest, ok := strings.Cut(line, ": ")
+		key, rest, ok := strings.Cut(strings.TrimPrefix(line, t.Type+": "), ": ")
 		if ok && slices.ContainsFunc(t.keys, func(k configgroup.Setting) bool { return k.Key == key || strings.HasPrefix(key, k.Key+".") }) {
 			bad(key, "%s", rest)
 		} else {

@@ -107,3 +107,38 @@ func TestPrint_says_where_a_block_is_from(t *testing.T) {
 		t.Errorf("%v: %s", err, out.String())
 	}
 }
+
+func TestTry_finds_files_and_events_that_do_not_fit(t *testing.T) {
+	t.Parallel()
+	text := `
+targets:
+  a: {type: webhook, url: "https://h", tls: {ca_file: /nowhere.pem}}
+  b:
+    type: http
+    base_url: http://10.0.0.1
+    actions: {x: {method: GET, path: /x}}
+  c:
+    type: ncip
+    base_url: https://h
+    from_agency: A
+    to_agency: B
+    events: [item.*, check-in-item, order.placed]
+  d: {type: http, base_url: "https://h", actions: {item.lost: {method: GET, path: /x}}, events: [item.>, user.*]}
+  e: {type: exec, command: [/bin/true], events: [item.>]}
+`
+	c, err := config.Parse("m.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := "accept-item, cancel-request-item, check-in-item, check-out-item, lookup-item, lookup-user, renew-item, request-item"
+	want := []string{
+		`m.yaml:3: targets.a.tls.ca_file: open /nowhere.pem: no such file or directory`,
+		`m.yaml:6: targets.b.base_url: address 10.0.0.1 is not allowed: private, which allow_private permits`,
+		`m.yaml:13: targets.c.events: "item.*" is the name of no action, so each would be a dead letter; there are ` + names,
+		`m.yaml:13: targets.c.events: "order.placed" is the name of no action, so each would be a dead letter; there are ` + names,
+		`m.yaml:14: targets.d.events: "user.*" is the name of no action, so each would be a dead letter; there are item.lost`,
+	}
+	if got := strings.Split(fmt.Sprint(c.Try()), "\n"); !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
