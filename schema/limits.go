@@ -20,6 +20,7 @@ const (
 	MaxBatchRows     = 999   // rows of one atomic batch; the server takes 1,000 messages and the cursor is one
 	MaxBatchBytes    = 4 << 20
 	headerReserve    = 1024          // what a forwarder adds to the header block, and as much for what a replay adds
+	viaReserve       = 1536          // what bridges that pass a message on add: MaxVia names, and to key and target
 	serverMaxHeader  = 1<<16 - 1     // nats-server's limit
 	ServerMaxPayload = 1 << 20       // nats-server's default max_payload, headers included
 	DefaultPayload   = 1<<20 - 1<<16 // payload limit unless the database says otherwise

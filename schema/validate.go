@@ -71,6 +71,9 @@ func (e Envelope) validate(maxPayload, subject, header int) error {
 	v.replyTo(e)
 	v.via(e.Via)
 	maxHeader, reserve := MaxHeaderBytes, headerReserve
+	if len(e.Via) == 0 { // one that was passed on may use what was kept free for that
+		reserve += viaReserve
+	}
 	if maxPayload == 0 {
 		maxPayload = DefaultPayload
 	}

@@ -134,8 +134,8 @@ func TestValidate_gives_length_and_limit(t *testing.T) {
 		"metadata key":  {job(schema.WithMetadata(map[string]string{long: ""})), "metadata[" + long + "]", 300, schema.MaxMetadataKey},
 		"payload":       {schema.NewJob("t", "a", make([]byte, schema.DefaultPayload+1)), "payload", schema.DefaultPayload + 1, schema.DefaultPayload},
 		"subject":       {schema.NewJob(long[:63], long[:200], nil), "subject", 33 + 5 + 63 + 1 + 200, schema.MaxSubject},
-		"100 KB value":  {tooMuch, "headers", len(schema.EncodeHeader(tooMuch)) + 1024, schema.MaxHeaderBytes},
-		"encoded value": {encoded, "headers", len(schema.EncodeHeader(encoded)) + 1024, schema.MaxHeaderBytes},
+		"100 KB value":  {tooMuch, "headers", len(schema.EncodeHeader(tooMuch)) + 1024 + 1536, schema.MaxHeaderBytes},
+		"encoded value": {encoded, "headers", len(schema.EncodeHeader(encoded)) + 1024 + 1536, schema.MaxHeaderBytes},
 	}
 	for name, tt := range tests {
 		var invalid *schema.ValidationError
@@ -165,7 +165,7 @@ func TestValidate_accepts_up_to_the_limits(t *testing.T) {
 		t.Errorf("metadata refused: %v", got)
 	}
 	e = job(schema.WithMetadata(map[string]string{"k": ""}))
-	room := schema.MaxHeaderBytes - 1024 - len(schema.EncodeHeader(e))
+	room := schema.MaxHeaderBytes - 1024 - 1536 - len(schema.EncodeHeader(e))
 	if e.Metadata["k"] = x(room); faults(t, e) != nil {
 		t.Error("the largest header block is refused")
 	}

@@ -40,7 +40,7 @@
 //	200                         stored, now or before
 //	401                         temporary, again after five minutes: keys or clocks are wrong, an operator must act
 //	403                         permanent: the receiver does not take this target or event from us
-//	409                         permanent: the id was used for another message
+//	409                         permanent: the id, or the key, was used for another message
 //	413, 415, 422               permanent: too large, not ours, not valid, a loop
 //	503                         temporary: the receiver is busy, or cannot store
 //	others                      as package outbound judges them

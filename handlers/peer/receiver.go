@@ -234,8 +234,8 @@ func (r *Receiver) store(ctx context.Context, from string, env schema.Envelope) 
 	switch {
 	case err == nil:
 		return existing, nil
-	case errors.Is(err, errReused):
-		return false, &refusal{http.StatusConflict, errReused.Error()}
+	case errors.Is(err, errReused), errors.Is(err, schema.ErrKeyReused):
+		return false, &refusal{http.StatusConflict, schema.OneLine(err.Error())}
 	case errors.Is(err, schema.ErrInvalid):
 		return false, &refusal{http.StatusUnprocessableEntity, schema.OneLine(err.Error())}
 	}

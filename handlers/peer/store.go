@@ -35,7 +35,8 @@ func StoreIn(database interface {
 			}
 			switch res.Claim {
 			case schema.ClaimRun:
-				_, err = u.Append(ctx, []schema.Envelope{adopted(from, env)})
+				receipts, err := u.Append(ctx, []schema.Envelope{adopted(from, env)})
+				existing = err == nil && receipts[0].Existing // its key was there: two targets of the sender may be one here
 				return err
 			case schema.ClaimDone:
 				existing = true
