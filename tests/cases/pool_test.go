@@ -21,7 +21,10 @@ import (
 // smallPool opens a pool of so many connections beside pool, which tells them from its own by their name.
 func smallPool(t *testing.T, pool *pgxpool.Pool, conns int32) *pgxpool.Pool {
 	t.Helper()
-	cfg := pool.Config()
+	cfg, err := pgxpool.ParseConfig(testkit.DirectPostgresURL(t, pool)) // a pooler's own connections are not what is counted
+	if err != nil {
+		t.Fatal(err)
+	}
 	cfg.MaxConns = conns
 	cfg.ConnConfig.RuntimeParams["application_name"] = "small"
 	small, err := pgxpool.NewWithConfig(context.WithoutCancel(t.Context()), cfg)
