@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -50,6 +51,7 @@ func (o *opened) serveReceiver(ctx context.Context, bridge *router.Bridge) (stop
 	server := &http.Server{
 		Handler: mux, TLSConfig: tlsConfig, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: peer.DefaultTimeout,
 		WriteTimeout: 3 * peer.DefaultTimeout, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
+		ErrorLog: slog.NewLogLogger(o.log.Handler(), slog.LevelWarn),
 	}
 	o.log.InfoContext(ctx, "messages of peers are received", "address", listener.Addr().String(), "tls", tlsConfig != nil)
 	var group sync.WaitGroup

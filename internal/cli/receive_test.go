@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -88,6 +89,12 @@ targets:
 			t.Errorf("without TLS: %s", res.Status)
 		}
 	}
+	testkit.Eventually(t, testTimeout, func() error {
+		if !strings.Contains(receiving.text(), "TLS handshake error") {
+			return errors.New("who does not get in leaves no line in the log")
+		}
+		return nil
+	})
 	for _, c := range []string{office, branch} { // and nothing is unaccounted for
 		if r := call(t, "", nil, "verify", "--config", c); r.code != 0 {
 			t.Errorf("%s", r)
