@@ -22,10 +22,10 @@
 //
 // # Once
 //
-// The receiver claims (sender, source, id) in its inbox in the transaction that puts the message into its outbox, and
-// answers after the commit. A message that comes again, because the answer was lost, because somebody has recorded the
-// request, or by way of another process on the same database, gets the same answer and is not published again, for as
-// long as the inbox remembers it: 30 days. So each id of a sender is published once.
+// The receiver claims (sender, source, tenant, id) in its inbox in the transaction that puts the message into its outbox,
+// and answers after the commit. A message that comes again, because the answer was lost, because somebody has recorded
+// the request, or by way of another process on the same database, gets the same answer and is not published again, for
+// as long as the inbox remembers it: 30 days. So each id of a sender is published once.
 //
 // The message keeps its id. Its idempotency key becomes "<sender>:<hash of its source>:<key>", so that no key of one
 // bridge is taken for that of another.

@@ -84,3 +84,19 @@ func TestPeer_says_when_a_key_was_used_before(t *testing.T) {
 		}
 	})
 }
+
+// Tenants have ids and keys of their own.
+func TestPeer_keeps_tenants_apart(t *testing.T) {
+	onBoth(t, func(t *testing.T, db store) {
+		server := serve(t, receiver(t, peer.StoreIn(db, nil)))
+		h := sender(t, server.URL)
+		for _, tenant := range []string{"one", "two", "one", ""} {
+			if err := h.Handle(t.Context(), schema.NewJob("crm", "book", "1", schema.WithID("7"), schema.WithTenant(tenant))); err != nil {
+				t.Error(err)
+			}
+		}
+		if got := ids(published(t, db)); len(got) != 3 {
+			t.Errorf("published %q, want that of each tenant", got)
+		}
+	})
+}

@@ -53,10 +53,10 @@ func StoreIn(database interface {
 	}
 }
 
-// run is the inbox's record of a message that was received: it says that the id of this sender and source was published.
+// run is the inbox's record of a message that was received: it says that the id of this sender, source and tenant was published.
 func run(from string, env schema.Envelope) schema.Run {
 	return schema.Run{
-		Key:       schema.InboxKey{Handler: "mb-peer-" + from, Source: env.Source, Key: env.ID},
+		Key:       schema.InboxKey{Handler: "mb-peer-" + from, Source: env.Source, Tenant: env.Tenant, Key: env.ID},
 		Owner:     schema.NewID(),
 		MessageID: env.ID,
 		BodyHash:  content(env),
