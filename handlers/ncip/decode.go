@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/millbridge/millbridge/handlers"
+	"github.com/millbridge/millbridge/schema"
 )
 
 // Limits of an answer, besides its size.
@@ -28,18 +29,29 @@ type node struct {
 var bom = []byte("\xef\xbb\xbf")
 
 // decode reads an answer. It takes UTF-8 only, and no document type: what a document type is good for, entities and
-// files from elsewhere, is what an answer must not have. Its errors are permanent and quote nothing.
+// files from elsewhere, is what an answer must not have. Its errors quote nothing. They are permanent, but for that of an
+// answer in which no NCIPMessage begins: a proxy that shows a page of its own will stop to do so.
 func decode(body []byte) (*node, error) {
 	root, err := parse(body)
-	if err != nil {
-		return nil, handlers.Permanent(fmt.Errorf("the answer is not NCIP: %w", err))
+	switch {
+	case err == nil:
+		return root, nil
+	case errors.As(err, new(strangeError)):
+		return nil, schema.WithKind(schema.Temporary, fmt.Errorf("the answer is not NCIP: %w", err))
 	}
-	return root, nil
+	return nil, handlers.Permanent(fmt.Errorf("the answer is not NCIP: %w", err))
 }
+
+// strangeError is of an answer that somebody else has given.
+type strangeError string
+
+func (e strangeError) Error() string { return string(e) }
 
 func parse(body []byte) (*node, error) {
 	dec := xml.NewDecoder(bytes.NewReader(bytes.TrimPrefix(body, bom)))
+	encoded := false
 	dec.CharsetReader = func(string, io.Reader) (io.Reader, error) {
+		encoded = true
 		return nil, errors.New("it is not in UTF-8")
 	}
 	var root *node
@@ -50,14 +62,19 @@ func parse(body []byte) (*node, error) {
 		switch {
 		case errors.Is(err, io.EOF):
 			if root == nil {
-				return nil, errors.New("there is no element")
+				return nil, strangeError("there is no element")
 			}
 			return root, nil
+		case err != nil && root == nil && !encoded:
+			return nil, strangeError(fmt.Sprintf("no XML at byte %d", dec.InputOffset()))
 		case err != nil:
 			return nil, fmt.Errorf("no XML at byte %d", dec.InputOffset())
 		}
 		switch t := token.(type) {
 		case xml.Directive:
+			if len(t) >= 12 && strings.EqualFold(string(t[:12]), "DOCTYPE html") {
+				return nil, strangeError("it is HTML")
+			}
 			return nil, errors.New("it has a document type")
 		case xml.StartElement:
 			if count++; count > maxNodes {
@@ -75,7 +92,10 @@ func parse(body []byte) (*node, error) {
 			}
 			n := &node{name: t.Name.Local}
 			if len(open) == 0 {
-				if n.name != "NCIPMessage" || t.Name.Space != Namespace && t.Name.Space != "" {
+				if n.name != "NCIPMessage" {
+					return nil, strangeError("its root is no NCIPMessage")
+				}
+				if t.Name.Space != Namespace && t.Name.Space != "" {
 					return nil, errors.New("its root is no NCIPMessage of version 2")
 				}
 				root = n

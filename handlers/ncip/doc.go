@@ -39,8 +39,9 @@
 // # What an answer means
 //
 // HTTP first: 5xx, 408, 425 and 429 are temporary, other codes than 2xx permanent. Then NCIP: a [ProblemError] is
-// temporary if all its problems are [TemporaryFailure], else permanent, those above excepted. What is no NCIP message is
-// permanent: of more than 1 MiB, nested or split up too much, in another encoding than UTF-8, with a document type.
+// temporary if all its problems are [TemporaryFailure], else permanent, those above excepted. What is no good NCIP message
+// is permanent: of more than 1 MiB, nested or split up too much, in another encoding than UTF-8, with a document type. An
+// answer in which none begins, such as the page of a proxy, is temporary.
 // Unknown elements are skipped.
 //
 // Package nciptest has a responder for tests.

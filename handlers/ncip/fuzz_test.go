@@ -22,7 +22,8 @@ func FuzzAnswer(f *testing.F) {
 		n, err := target.read(http.Header{}, body, service)
 		if err != nil {
 			var problems *ProblemError
-			if schema.KindOf(err) != schema.Permanent && !(errors.As(err, &problems) && strings.EqualFold(problems.Problems[0].Type, TemporaryFailure)) {
+			if schema.KindOf(err) != schema.Permanent && !errors.As(err, new(strangeError)) &&
+				!(errors.As(err, &problems) && strings.EqualFold(problems.Problems[0].Type, TemporaryFailure)) {
 				t.Fatalf("error %v is not permanent", err)
 			}
 			if strings.Contains(err.Error(), "s3cr3t") && !strings.Contains(service, "s3cr3t") {
