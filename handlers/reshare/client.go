@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -170,11 +171,17 @@ func (c *client) failed(ctx context.Context, call call, err error) error {
 	return fmt.Errorf("%s %s: %w", call.method, call.path, err)
 }
 
-// broken returns why ctx has ended, if it has: whoever ended it knows what that means.
+// broken returns why ctx has ended, if it has: whoever ended it knows what that means. It says in words that our own time is
+// up.
 func (c *client) broken(ctx context.Context, err error) error {
 	var answered *outbound.StatusError
-	if ctx.Err() != nil && !errors.As(err, &answered) {
+	var slow net.Error
+	switch {
+	case errors.As(err, &answered):
+	case ctx.Err() != nil:
 		return context.Cause(ctx)
+	case errors.As(err, &slow) && slow.Timeout():
+		return schema.WithKind(schema.Temporary, fmt.Errorf("no complete answer within %v", c.http.Timeout))
 	}
 	return err
 }
