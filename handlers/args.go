@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"strings"
 	"time"
 
@@ -54,7 +55,7 @@ func argsError(payload []byte, err error) *ArgsError {
 	switch {
 	case errors.As(err, &wrongType):
 		found, _, _ := strings.Cut(wrongType.Value, " ") // a number's digits follow
-		return &ArgsError{Path: pathAt(payload, wrongType.Offset), Reason: fmt.Sprintf("want %v, found %s", wrongType.Type, found)}
+		return &ArgsError{Path: pathAt(payload, wrongType.Offset), Reason: fmt.Sprintf("want %s, found %s", jsonName(wrongType.Type), found)}
 	case errors.As(err, &syntax):
 		return &ArgsError{Reason: fmt.Sprintf("not JSON at byte %d", syntax.Offset)}
 	case errors.Is(err, io.ErrUnexpectedEOF):
@@ -69,6 +70,17 @@ func argsError(payload []byte, err error) *ArgsError {
 		return &ArgsError{Reason: "a text does not hold what its field wants"}
 	}
 	return &ArgsError{Reason: schema.OneLine(err.Error())} // from the type's own UnmarshalJSON
+}
+
+// jsonName is what a type is called by those who write the JSON: its own name is of no use to them.
+func jsonName(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Struct, reflect.Map:
+		return "object"
+	case reflect.Slice, reflect.Array:
+		return "array"
+	}
+	return t.Kind().String()
 }
 
 // pathAt returns where the value is that ends, or as an array or object begins, at the byte offset.
