@@ -98,6 +98,14 @@ func TestPublish_refuses_what_cannot_be_delivered(t *testing.T) {
 	})
 }
 
+func TestErrors_of_files_do_not_blame_the_servers(t *testing.T) {
+	t.Parallel()
+	r := call(t, "", nil, "publish", "job", "crm", "x", "--file", filepath.Join(t.TempDir(), "nothing"))
+	if r.code == 0 || !strings.Contains(r.stderr, "no such file") || strings.Contains(r.stderr, "NATS") {
+		t.Errorf("%s", r)
+	}
+}
+
 func TestUsage_errors_exit_with_2_and_a_hint(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{

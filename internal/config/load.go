@@ -209,6 +209,10 @@ func (c *Config) readSecrets() []error {
 		}
 		lines := strings.FieldsFunc(string(data), func(r rune) bool { return r == '\n' || r == '\r' })
 		lines = slices.DeleteFunc(lines, func(line string) bool { return strings.TrimSpace(line) == "" })
+		if isList(target.field) && len(lines) == 0 { // else what should be signed would not be
+			l.fault(c.Origin(s.key), s.key, "%s is empty", *file)
+			continue
+		}
 		if !isList(target.field) && len(lines) != 1 {
 			l.fault(c.Origin(s.key), s.key, "%s has %d lines, want 1", *file, len(lines))
 			continue

@@ -142,3 +142,14 @@ targets:
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
+
+// A webhook without secrets is not signed: an empty file must not make it one.
+func TestLoad_a_file_of_secrets_that_is_empty(t *testing.T) {
+	t.Parallel()
+	empty := write(t, "secrets", "\n \n")
+	file := write(t, "m.yaml", "targets: {crm: {type: webhook, url: 'https://h', secrets_file: "+empty+"}}")
+	_, err := config.Load(config.Source{File: file})
+	if want := file + ":1: targets.crm.secrets_file: " + empty + " is empty"; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
