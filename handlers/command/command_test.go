@@ -136,6 +136,14 @@ func TestHandle_of_a_program_that_cannot_be_started_is_temporary(t *testing.T) {
 	}
 }
 
+func TestHandle_of_a_command_written_as_one_text(t *testing.T) {
+	t.Parallel()
+	_, err := run(t, command.Config{Command: []string{"/bin/cat -"}}, job)
+	if want := "no such file or directory; arguments are entries of their own"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("error %v, want %q", err, want)
+	}
+}
+
 func TestHandle_errors_have_the_programs_last_words(t *testing.T) {
 	t.Parallel()
 	secret := map[string]configgroup.Secret{"TOKEN": configgroup.NewSecret("hunter2hunter2")}

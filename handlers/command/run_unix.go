@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"strings"
 	"syscall"
 	"time"
 	"unsafe"
@@ -60,6 +61,9 @@ func (p *program) startError(err error) error {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {
 		err = errno
+	}
+	if errno == syscall.ENOENT && strings.ContainsAny(p.argv[0], " \t") {
+		return fmt.Errorf("it cannot be started in %s: %w; arguments are entries of their own, behind the path", p.dir, err)
 	}
 	return fmt.Errorf("it cannot be started in %s: %w", p.dir, err)
 }
