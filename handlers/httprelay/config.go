@@ -94,8 +94,8 @@ func (c Config) Validate() error {
 		fault("actions: there are none")
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Actions)) {
-		if err := schema.CheckName(name); err != nil {
-			fault("actions: %w", err)
+		if schema.CheckName(name) != nil {
+			fault("actions: %q is no name: want tokens of a-z, 0-9, '-' and '_', joined by dots", schema.OneLine(name))
 			continue
 		}
 		_, faults := c.Actions[name].compile(c)

@@ -81,7 +81,7 @@ func TestConfig_reports_all_faults(t *testing.T) {
 	for _, want := range []string{
 		"base_url: is missing", "auth.token: is missing", `auth.user: does not belong to type "bearer"`, "headers: Host is not free", "headers: X-A: its value", `headers: "x y" is not`,
 		"headers: Authorization is not free", "headers: X-Key is not free", "headers: X-Twice is there twice", "request_timeout: is -1ns", "max_response_bytes: is -1",
-		"tls.cert_file: ", `actions: invalid message: name: "Bad Name"`, `actions.do.method: "get" is none of GET, POST`, "actions.do.path: does not begin with /",
+		"tls.cert_file: ", `actions: "Bad Name" is no name`, `actions.do.method: "get" is none of GET, POST`, "actions.do.path: does not begin with /",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is missing in\n%v", want, err)

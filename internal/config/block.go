@@ -46,7 +46,9 @@ func writeJSON(b *strings.Builder, node *yaml.Node, depth int, left *int) error 
 		for i := 0; i+1 < len(node.Content); i += 2 {
 			key := resolve(node.Content[i])
 			switch {
-			case key.Kind != yaml.ScalarNode || key.Tag == "!!merge":
+			case key.Tag == "!!merge":
+				return fmt.Errorf("line %d: %w", key.Line, errMerge)
+			case key.Kind != yaml.ScalarNode:
 				return fmt.Errorf("line %d: a key is a plain word", key.Line)
 			case seen[key.Value]:
 				return fmt.Errorf("line %d: %s is set twice", key.Line, quote(key.Value))

@@ -152,6 +152,8 @@ func (t *Target) check(name string, fault func(key, format string, args ...any))
 	bad := func(key, format string, args ...any) { fault(targetsPrefix+name+"."+key, format, args...) }
 	if err := schema.CheckTarget(name); err != nil {
 		fault(targetsPrefix+name, "%s is not a name: it must be a-z, 0-9, '-' and '_', starting with a letter or digit", quote(name))
+	} else if strings.HasPrefix(name, "mb-") {
+		fault(targetsPrefix+name, "names that start with mb- are ours")
 	}
 	if t.own == nil {
 		_, err := targets.Named("")

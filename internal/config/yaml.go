@@ -33,6 +33,8 @@ func (c *Config) applyYAML(name string, data []byte) []error {
 	return l.finish()
 }
 
+var errMerge = errors.New("maps are not merged; an alias (*name) stands for a whole value")
+
 type walker struct {
 	layer *layer
 	name  string
@@ -77,6 +79,10 @@ func (w *walker) walk(path string, node *yaml.Node, depth int) {
 	for i := 0; i+1 < len(node.Content); i += 2 {
 		k := node.Content[i]
 		line := fmt.Sprintf("%s:%d", w.name, k.Line)
+		if k.Tag == "!!merge" {
+			w.layer.fault(line, join(path, k.Value), "%v", errMerge)
+			continue
+		}
 		if k.Kind != yaml.ScalarNode || k.Value == "" || strings.Contains(k.Value, ".") {
 			w.layer.fault(line, "unknown key "+quote(join(path, k.Value)), "a key is a plain word")
 			continue
