@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -57,6 +58,9 @@ func (r *relay) Handle(ctx context.Context, env schema.Envelope) error {
 			return err
 		}
 		ack, err = js.PublishMsg(ctx, msg, jetstream.WithRetryAttempts(0))
+		if err == nil && ack.Sequence == 0 {
+			return errors.New("the answer is not that of a stream")
+		}
 		return judge(msg.Subject, err)
 	})
 	if err != nil {
@@ -91,8 +95,12 @@ func (r *relay) message(env schema.Envelope) (*nats.Msg, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The id alone would not do: other bridges, and other messages of foreign publishers, may have the same.
-	msg.Header.Set(jetstream.MsgIDHeader, env.ID+" "+env.Source+" "+subject)
+	// The id alone would not do: other bridges, other tenants, and other messages of foreign publishers, may have the same.
+	ce := schema.CloudEvent(env) // without blanks
+	msg.Header.Set(jetstream.MsgIDHeader, strings.Join([]string{env.ID, ce[schema.HeaderSource], ce[schema.HeaderTenant], subject}, " "))
+	if r.cfg.Subject == "" { // a stream of somebody else that takes the subject, too, is not what it is for
+		msg.Header.Set(jetstream.ExpectedStreamHeader, schema.Subjects{Prefix: r.cfg.Prefix}.StreamName(env.Stream()))
+	}
 	if r.cfg.Subject == "" && env.Kind == schema.KindEvent {
 		ttl := cmp.Or(r.cfg.EventsTTL, DefaultEventsTTL)
 		msg.Header.Set(jetstream.MsgTTLHeader, strconv.FormatInt(int64(ttl/time.Second), 10)+"s")
