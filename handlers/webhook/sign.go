@@ -70,6 +70,9 @@ func check(keys []verifier, header http.Header, body []byte, tolerance time.Dura
 	if id == "" || stamp == "" || signatures == "" {
 		return "", fmt.Errorf("%w: each of %s, %s and %s is needed once", ErrNotGenuine, HeaderID, HeaderTimestamp, HeaderSignature)
 	}
+	if strings.Contains(id, ".") { // or a signature would be good for other ids, with the rest of the body
+		return "", fmt.Errorf("%w: %s has a full stop in it", ErrNotGenuine, HeaderID)
+	}
 	seconds, err := strconv.ParseInt(stamp, 10, 64)
 	if err != nil {
 		return "", fmt.Errorf("%w: the timestamp is not a number", ErrNotGenuine)

@@ -133,6 +133,26 @@ func TestVerify(t *testing.T) {
 	}
 }
 
+// What is signed is three parts with dots between them: nobody must be able to move the borders and have another message
+// with another id, which no ledger knows.
+func TestVerify_knows_where_the_parts_end(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	stamp := strconv.FormatInt(now.Unix(), 10)
+	entry, err := Sign(secretA, "msg_1", now, []byte(stamp+".rest"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	header := http.Header{HeaderID: {"msg_1"}, HeaderTimestamp: {stamp}, HeaderSignature: {entry}}
+	if err := Verify(secretA, header, []byte(stamp+".rest"), 0); err != nil {
+		t.Fatal(err)
+	}
+	header.Set(HeaderID, "msg_1."+stamp)
+	if err := Verify(secretA, header, []byte("rest"), 0); !errors.Is(err, ErrNotGenuine) {
+		t.Errorf("borders moved: %v", err)
+	}
+}
+
 func TestKeys(t *testing.T) {
 	t.Parallel()
 	symmetric := func(n int) string { return symmetricPrefix + encode(make([]byte, n)) }
