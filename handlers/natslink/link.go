@@ -68,6 +68,9 @@ func New(s Settings) (*Link, error) {
 	return l, nil
 }
 
+// String returns the addresses of the servers; there is no secret in them.
+func (l *Link) String() string { return l.urls }
+
 // Do calls f with the connection, once there is one. The context that f gets also ends when the connection breaks off, and
 // when the servers say that subject is not permitted. The kind of the error is as in the package's documentation, unless f has given it one.
 func (l *Link) Do(ctx context.Context, subject string, f func(ctx context.Context, nc *nats.Conn) error) error {

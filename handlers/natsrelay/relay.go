@@ -42,6 +42,14 @@ type relay struct {
 	cfg  Config
 }
 
+// String says where messages go.
+func (r *relay) String() string {
+	if r.cfg.Subject != "" {
+		return fmt.Sprintf("publish %s at %s", r.cfg.Subject, r.link)
+	}
+	return fmt.Sprintf("publish for the Millbridge %s at %s", r.cfg.Prefix, r.link)
+}
+
 // Close waits for what is under way and ends the connection.
 func (r *relay) Close() error { return r.link.Close() }
 

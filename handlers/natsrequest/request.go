@@ -40,6 +40,9 @@ type requester struct {
 	maxReply int
 }
 
+// String says who is asked.
+func (r *requester) String() string { return fmt.Sprintf("request %s.* at %s", r.prefix, r.link) }
+
 // Close waits for what is under way and ends the connection.
 func (r *requester) Close() error { return r.link.Close() }
 

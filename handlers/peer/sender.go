@@ -49,6 +49,9 @@ type sender struct {
 	transport http.RoundTripper
 }
 
+// String leaves the path out.
+func (s *sender) String() string { return "peer " + s.cfg.URL.Scheme + "://" + s.cfg.URL.Host }
+
 // Handle sends the message and waits until the other side has stored it.
 func (s *sender) Handle(ctx context.Context, env schema.Envelope) error {
 	stored, err := s.send(ctx, env)

@@ -110,6 +110,9 @@ func TestTypes_say_what_they_would_send(t *testing.T) {
 		if err != nil || len(list) == 0 || list[0].Do == "" {
 			t.Errorf("%s: previews %v, error %v", kind.Name, list, err)
 		}
+		if calls, ok := h.(fmt.Stringer); !ok || calls.String() == "" || strings.Contains(calls.String(), "SECRET123") {
+			t.Errorf("%s: says that it calls %v", kind.Name, h)
+		}
 		if strings.Contains(fmt.Sprint(list), "SECRET123") {
 			t.Errorf("%s: shows a secret: %v", kind.Name, list)
 		}
