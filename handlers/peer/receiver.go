@@ -143,8 +143,7 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	select {
 	case r.slots <- struct{}{}:
 		defer func() { <-r.slots }()
-	default:
-		w.Header().Set("Retry-After", "1")
+	default: // without Retry-After: the sender's own waits become longer, and are not over while a database stands still
 		http.Error(w, "busy", http.StatusServiceUnavailable)
 		return
 	}

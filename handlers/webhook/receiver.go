@@ -82,7 +82,7 @@ func NewReceiver(cfg ReceiverConfig) (*Receiver, error) {
 //	401                   not genuine
 //	405, 413              no POST; a body that is too long
 //	408                   a body that did not come within 30 seconds
-//	503 with Retry-After  the same message is being taken at this moment
+//	503                   the same message is being taken at this moment
 //	500                   the ledger failed, or the answer was too large
 //
 // The body is there in whole when next is called. How long the headers may take is up to the server.
@@ -146,8 +146,7 @@ func (r *Receiver) take(w http.ResponseWriter, req *http.Request, next http.Hand
 		first, err = r.cfg.Ledger.Once(req.Context(), id, call)
 	}
 	switch {
-	case errors.Is(err, ErrInProgress):
-		w.Header().Set("Retry-After", "1")
+	case errors.Is(err, ErrInProgress): // without Retry-After: nobody knows how long, and a short one would use up the sender's attempts
 		http.Error(w, "the message is being taken", http.StatusServiceUnavailable)
 	case err != nil && !errors.Is(err, errNotTaken):
 		r.cfg.Logger.WarnContext(req.Context(), "webhook not taken", "id", id, "error", err)

@@ -337,7 +337,7 @@ func TestMemory_message_in_progress(t *testing.T) {
 		wantAnswer(t, signed(t, server.URL, "a", "1"), http.StatusOK)
 	}()
 	<-entered
-	if header, _ := wantAnswer(t, signed(t, server.URL, "a", "1"), http.StatusServiceUnavailable); header.Get("Retry-After") != "1" {
+	if header, _ := wantAnswer(t, signed(t, server.URL, "a", "1"), http.StatusServiceUnavailable); header.Get("Retry-After") != "" {
 		t.Errorf("headers %v", header)
 	}
 	close(release)
