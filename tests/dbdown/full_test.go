@@ -4,10 +4,8 @@ package dbdown
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
 
@@ -15,53 +13,13 @@ import (
 
 	"github.com/millbridge/millbridge/internal/testkit"
 	"github.com/millbridge/millbridge/internal/testkit/pgserver"
+	"github.com/millbridge/millbridge/internal/testkit/smalldisk"
 	"github.com/millbridge/millbridge/schema"
 )
 
-// disk mounts a small file system of its own for the test, which everybody may write to.
-func disk(t *testing.T, megabytes int) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "millbridge-disk-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.Remove(dir) })
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%dm,mode=0777", megabytes)); err != nil {
-		t.Fatalf("mount a file system of %d MB: %v; run it as root in a place that may mount: sudo make faults, or docker run --privileged", megabytes, err)
-	}
-	t.Cleanup(func() {
-		// A server that has just ended may still have files open.
-		testkit.Eventually(t, time.Minute, func() error { return syscall.Unmount(dir, 0) })
-	})
-	return dir
-}
-
-// fillUp takes the rest of a file system; the returned function gives it back.
-func fillUp(t *testing.T, dir string) (free func()) {
-	t.Helper()
-	name := filepath.Join(dir, "ballast")
-	f, err := os.Create(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for size := 1 << 20; size >= 512; {
-		if _, err := f.Write(make([]byte, size)); errors.Is(err, syscall.ENOSPC) {
-			size /= 2
-		} else if err != nil {
-			t.Fatal(err)
-		}
-	}
-	_ = f.Close() // the disk is full
-	return func() {
-		if err := os.Remove(name); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
 // The outbox is on a disk of its own, which is full: publishing fails, and nothing else.
 func TestPostgres_tablespace_is_full(t *testing.T) {
-	dir := disk(t, 32)
+	dir := smalldisk.Mount(t, 32)
 	space := filepath.Join(dir, "space")
 	s := server(t, pgserver.Options{})
 	if err := errors.Join(os.Mkdir(space, 0o700), s.Own(space)); err != nil {
@@ -78,7 +36,7 @@ func TestPostgres_tablespace_is_full(t *testing.T) {
 	var back []time.Duration
 	for range times(3, 10) {
 		pause(time.Second)
-		free := fillUp(t, dir)
+		free := smalldisk.FillUp(t, dir)
 		w.fill(schema.ErrNoSpace)
 		free()
 		back = append(back, w.recovers(time.Minute))
@@ -95,14 +53,14 @@ func TestPostgres_tablespace_is_full(t *testing.T) {
 
 // The whole server is on a full disk, log and all, which makes it give up; it is started again when there is room.
 func TestPostgres_disk_is_full(t *testing.T) {
-	dir := disk(t, 300)
+	dir := smalldisk.Mount(t, 300)
 	s := server(t, pgserver.Options{Parent: dir, Settings: "max_wal_size = 64MB\nmin_wal_size = 32MB"})
 	w := onPostgres(t, pool(t, s.URL(), nil), pool(t, s.URL(), nil))
 	stop := w.produce(2, 20*time.Millisecond)
 	var back []time.Duration
 	for range times(3, 10) {
 		pause(time.Second)
-		free := fillUp(t, dir)
+		free := smalldisk.FillUp(t, dir)
 		testkit.Eventually(t, time.Minute, func() error {
 			err := w.publish(t.Context(), schema.NewEvent("happened", make([]byte, 500_000)))
 			if err == nil {
@@ -135,14 +93,14 @@ func answers(t *testing.T, s *pgserver.Server) error {
 }
 
 func TestSQLite_disk_is_full(t *testing.T) {
-	dir := disk(t, 16)
+	dir := smalldisk.Mount(t, 16)
 	s := openShop(t, filepath.Join(dir, "shop.db"), 10*time.Second, nil)
 	w := onSQLite(t, s, testkit.NATS(t).Conn(t), realTime)
 	stop := w.produce(2, 20*time.Millisecond)
 	var back []time.Duration
 	for range times(3, 10) {
 		pause(time.Second)
-		free := fillUp(t, dir)
+		free := smalldisk.FillUp(t, dir)
 		w.fill(schema.ErrNoSpace)
 		w.says(3*time.Minute, "health", "the disk of the database is full")
 		pause(time.Second)

@@ -58,7 +58,13 @@ type Process struct{ dir string }
 // Start starts a server with JetStream on a free loopback port.
 func Start(t testing.TB) *Process {
 	t.Helper()
-	p := &Process{dir: t.TempDir()}
+	return StartIn(t, t.TempDir())
+}
+
+// StartIn is Start with a directory for the server's files.
+func StartIn(t testing.TB, dir string) *Process {
+	t.Helper()
+	p := &Process{dir: dir}
 	port, err := freePort()
 	if err != nil {
 		t.Fatal(err)
