@@ -26,8 +26,8 @@ func (c Config) Validate() error {
 	if !isPrefix(c.Prefix) {
 		errs = append(errs, errors.New("prefix: want tokens without blanks and wildcards, joined by dots"))
 	}
-	if c.MaxReply < 0 {
-		errs = append(errs, fmt.Errorf("max_reply: is %d, must not be negative", c.MaxReply))
+	if c.MaxReply < 0 || c.MaxReply > handlers.MaxReport {
+		errs = append(errs, fmt.Errorf("max_reply: is %d, want at most %d, which can be reported", c.MaxReply, handlers.MaxReport))
 	}
 	return errors.Join(errs...)
 }

@@ -267,6 +267,7 @@ func TestConfig(t *testing.T) {
 		"JetStream's": {natsrequest.Config{Settings: url, Prefix: "$JS.API"}, "prefix"},
 		"ends in dot": {natsrequest.Config{Settings: url, Prefix: "svc."}, "prefix"},
 		"negative":    {natsrequest.Config{Settings: url, Prefix: "svc", MaxReply: -1}, "max_reply"},
+		"in vain":     {natsrequest.Config{Settings: url, Prefix: "svc", MaxReply: natsrequest.DefaultMaxReply + 1}, "max_reply"},
 	} {
 		err := c.config.Validate()
 		var keys []string
