@@ -150,11 +150,17 @@ func TestFromStockWatermill(t *testing.T) {
 		}
 	}
 	closed := make(chan error, 1)
-	go func() { closed <- fwd.Close() }()
+	go func() { closed <- errors.Join(fwd.Close(), <-ended) }()
+	testkit.Eventually(t, time.Minute, func() error { // what waits for the lock does not end by itself
+		select {
+		case err := <-closed:
+			return err
+		default:
+		}
+		_, err := w.pool.Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE $1 = ANY(pg_blocking_pids(pid))`, tx.Conn().PgConn().PID())
+		return errors.Join(errors.New("the stock forwarder has not ended"), err)
+	})
 	if err := tx.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(<-closed, <-ended); err != nil {
 		t.Fatal(err)
 	}
 
