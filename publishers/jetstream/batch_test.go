@@ -222,7 +222,7 @@ func TestWriter_a_message_that_the_client_refuses_leaves_the_batch_whole(t *test
 func TestWriter_abandoned_batches_take_no_place_in_the_server(t *testing.T) {
 	t.Parallel()
 	b := openBroker(t)
-	w := openWriter(t, b.nc, 10*time.Second)
+	w := openWriter(t, b.nc, time.Minute)
 	for range 200 { // four times as many as the server keeps open
 		batch, err := w.begin(t.Context(), "MB_JOBS", cursorSubject)
 		if err != nil {
