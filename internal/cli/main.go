@@ -79,6 +79,8 @@ program, in one directory. With database.url and nats.url it uses PostgreSQL and
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetHelpCommand(&cobra.Command{Use: "no-help", Hidden: true})
+	root.SetHelpCommandGroupID(groupOperate) // hidden, but a command without a group has a heading
+	root.SetCompletionCommandGroupID(groupOperate)
 	a.flags.register(root)
 	a.addCommands(root)
 	return root
