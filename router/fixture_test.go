@@ -161,10 +161,14 @@ func (b *bench) open(edits ...func(*router.Config)) *router.Bridge {
 	for _, edit := range edits {
 		edit(&cfg)
 	}
-	bridge, err := router.Open(b.Context(), cfg)
-	if err != nil {
-		b.Fatal(err)
-	}
+	var bridge *router.Bridge
+	b.eventually(func() (err error) {
+		bridge, err = router.Open(b.Context(), cfg)
+		if err != nil && !testkit.IsPeerOffline(err) {
+			b.Fatal(err)
+		}
+		return err
+	})
 	return bridge
 }
 

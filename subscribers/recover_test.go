@@ -259,10 +259,13 @@ func TestClusterLosesNothing(t *testing.T) {
 	t.Parallel()
 	c := testkit.Cluster(t, 3)
 	js := c.JetStream(t)
-	_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "ORDERS", Subjects: []string{"orders.>"}, Retention: jetstream.WorkQueuePolicy, Replicas: 3})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Eventually(t, time.Minute, func() error {
+		_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "ORDERS", Subjects: []string{"orders.>"}, Retention: jetstream.WorkQueuePolicy, Replicas: 3})
+		if err != nil && !testkit.IsPeerOffline(err) {
+			t.Fatal(err)
+		}
+		return err
+	})
 	const messages = 300
 	for i := range messages {
 		if _, err := js.PublishMsg(t.Context(), &nats.Msg{Subject: topic, Header: nats.Header{"_watermill_message_uuid": {fmt.Sprint(i)}}}); err != nil {

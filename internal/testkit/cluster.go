@@ -95,6 +95,14 @@ func (c *NATSCluster) AwaitReady() {
 	})
 }
 
+// IsPeerOffline reports that a cluster cannot place a stream now because it takes a server for offline, as it does when the
+// machine is too slow for its heartbeats.
+func IsPeerOffline(err error) bool {
+	const notEnoughPeers = 10005
+	var api *jetstream.APIError
+	return errors.As(err, &api) && api.ErrorCode == notEnoughPeers
+}
+
 // URL lists all servers, for a client.
 func (c *NATSCluster) URL() string {
 	var urls []string

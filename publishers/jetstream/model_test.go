@@ -27,6 +27,7 @@ type world struct {
 	known   map[string]bool
 
 	cursor  storedCursor
+	lost    bool // a cursor was
 	lastSeq uint64
 	stream  map[schema.UUID]int // how often each row is stored
 	order   []schema.UUID
@@ -183,10 +184,11 @@ func (w *world) remove(p *schema.RemoveParams) (known bool) {
 
 func bySeq(a, b schema.RowName) int { return int(a.Seq - b.Seq) }
 
-// repair is what an operator does about a lost cursor: what the stream has is removed, and a new cursor says as much as
-// the ledger. Nothing takes rows out of this stream, so it knows.
+// repair is what an operator does about a lost cursor, also when one that is older than the ledger, and was long on its
+// way, has come in its place: what the stream has is removed, and a new cursor says as much as the ledger. Nothing takes
+// rows out of this stream, so it knows.
 func (w *world) repair() {
-	if w.cursor.Seq != 0 || w.ledger.Batch == 0 {
+	if w.ledger.Batch == 0 || !w.behind() {
 		return
 	}
 	for n := range w.outbox {
@@ -196,7 +198,14 @@ func (w *world) repair() {
 	}
 	o := w.acquire()
 	w.owners = w.owners[:len(w.owners)-1]
-	w.land(&flight{cursor: schema.Cursor{Owner: o.m.owner, Batch: w.ledger.Batch, Total: w.ledger.Total, Removed: w.ledger.Batch}})
+	w.land(&flight{
+		cursor: schema.Cursor{Owner: o.m.owner, Batch: w.ledger.Batch, Total: w.ledger.Total, Removed: w.ledger.Batch}, expect: w.cursor.Seq,
+	})
+}
+
+// behind reports whether the cursor is lost, or older than the ledger after one was lost.
+func (w *world) behind() bool {
+	return w.cursor.Seq == 0 || w.lost && w.cursor.Batch < w.ledger.Batch
 }
 
 // step lets one owner do one thing. It returns false if the owner is gone.
@@ -208,7 +217,7 @@ func (w *world) step(o *modelOwner) bool {
 		c := w.cursor
 		known := c.Seq == 0 || w.known[c.Owner]
 		if stop, detail := stopFor(true, o.ledger, c, known); stop != "" {
-			if w.ledger.Owner == o.m.owner && stop != StopStreamLost {
+			if w.ledger.Owner == o.m.owner && !w.behind() {
 				w.log = append(w.log, fmt.Sprintf("stopped: %s: %s", stop, detail))
 			}
 			return false
@@ -346,7 +355,7 @@ func (w *world) move() {
 	case n == 9:
 		w.failOver()
 	case n == 10 && w.choose(3) == 0 && w.ledger.Batch > 0: // before, a lost cursor cannot be told from a new shard
-		w.cursor = storedCursor{}
+		w.cursor, w.lost = storedCursor{}, true
 	case n == 11 && len(w.removals) > 0:
 		w.remove(w.removals[w.choose(len(w.removals))])
 	case n == 12:

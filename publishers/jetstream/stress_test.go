@@ -49,9 +49,13 @@ type storm struct {
 func (s *storm) stress(t *testing.T) []string {
 	t.Helper()
 	js := testkit.JetStream(t, s.connect(t))
-	if err := EnsureStreams(t.Context(), js, StreamsConfig{Replicas: s.replicas}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Eventually(t, time.Minute, func() error {
+		err := EnsureStreams(t.Context(), js, StreamsConfig{Replicas: s.replicas})
+		if err != nil && !testkit.IsPeerOffline(err) {
+			t.Fatal(err)
+		}
+		return err
+	})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	r := &reckless{store: s.shop, url: s.url, cut: 0.3, faults: s.faults}
