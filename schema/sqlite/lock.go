@@ -34,21 +34,18 @@ func (s *Store) lockForwarder(ctx context.Context, ref schema.ShardRef, token st
 	if err != nil {
 		return false, err
 	}
-	var file *filelock.Lock
-	if name != "" { // a database in memory belongs to its process
-		file, err = filelock.Acquire(name + LockSuffix)
-	}
-	if err != nil && !errors.Is(err, filelock.ErrHeld) {
-		return false, err
-	}
-	s.mu.Lock()
+	s.mu.Lock() // also while the lock is asked for, which waits for nobody: another shard of ours must not take us for another store
 	defer s.mu.Unlock()
-	switch {
-	case s.held != nil: // another goroutine of ours was quicker
-		file.Release()
-	case err != nil:
-		return false, nil
-	default:
+	if s.held == nil {
+		var file *filelock.Lock
+		if name != "" { // a database in memory belongs to its process
+			file, err = filelock.Acquire(name + LockSuffix)
+		}
+		if errors.Is(err, filelock.ErrHeld) {
+			return false, nil
+		} else if err != nil {
+			return false, err
+		}
 		s.held = &forwarderLock{file: file, owners: make(map[schema.ShardRef]string)}
 	}
 	s.held.owners[ref] = token

@@ -191,3 +191,32 @@ func TestMigrateInManyProcesses(t *testing.T) {
 		t.Errorf("%d versions recorded, %v", rows, err)
 	}
 }
+
+// Shards of one store that are acquired at the same time do not take each other for another store.
+func TestAcquire_shards_at_the_same_time(t *testing.T) {
+	t.Parallel()
+	s, _ := newStore(t, sqlite.Options{})
+	refs := []schema.ShardRef{jobsShard, {Stream: schema.Events, Generation: 1}}
+	for round := range 200 {
+		acquired := make(chan error, len(refs))
+		for _, ref := range refs {
+			go func() {
+				_, ok, err := s.Acquire(t.Context(), ref, string(ref.Stream), time.Minute)
+				if err == nil && !ok {
+					err = fmt.Errorf("%s is taken for another's", ref.Stream)
+				}
+				acquired <- err
+			}()
+		}
+		for range refs {
+			if err := <-acquired; err != nil {
+				t.Fatalf("round %d: %v", round, err)
+			}
+		}
+		for _, ref := range refs {
+			if err := s.Release(t.Context(), string(ref.Stream)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
