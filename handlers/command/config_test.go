@@ -63,31 +63,6 @@ func TestConfig_is_read_from_variables(t *testing.T) {
 	}
 }
 
-// The page has each setting, as Describe says it.
-func TestDocs_have_the_settings(t *testing.T) {
-	t.Parallel()
-	page, err := os.ReadFile("../../docs/targets/exec.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	list, err := configgroup.Describe[command.Config]("labels")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, v := range list {
-		def := ""
-		switch {
-		case v.Required:
-			def = "required"
-		case v.Default != "":
-			def = "`" + v.Default + "`"
-		}
-		if row := fmt.Sprintf("| `%s` | %s | %s |", v.Key, v.Type, def); !strings.Contains(string(page), row) {
-			t.Errorf("docs/targets/exec.md does not have %s", row)
-		}
-	}
-}
-
 func TestPreview_is_what_the_program_gets(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

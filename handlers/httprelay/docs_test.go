@@ -218,24 +218,3 @@ func TestDocs_examples_say_why(t *testing.T) {
 		}
 	}
 }
-
-// The page has each setting, as Describe says it.
-func TestDocs_have_the_settings(t *testing.T) {
-	t.Parallel()
-	list, err := configgroup.Describe[httprelay.Config]("ils")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, v := range list {
-		def := ""
-		switch {
-		case v.Required:
-			def = "required"
-		case v.Default != "":
-			def = "`" + v.Default + "`"
-		}
-		if row := fmt.Sprintf("| `%s` | %s | %s | %s", v.Key, v.Type, def, v.Doc[:5]); !strings.Contains(page(t), row) {
-			t.Errorf("docs/targets/http.md does not have %s", row)
-		}
-	}
-}
