@@ -13,7 +13,7 @@ import (
 
 var (
 	genToken = rapid.StringMatching(`[a-z0-9][a-z0-9_-]{0,20}`)
-	genID    = rapid.StringMatching(`[A-Za-z0-9_-]{1,64}`)
+	genID    = rapid.OneOf(rapid.StringMatching(`[A-Za-z0-9_-]{1,64}`), rapid.Map(genUUID, schema.UUID.String))
 	genName  = rapid.Custom(func(t *rapid.T) string {
 		return strings.Join(rapid.SliceOfN(genToken, 1, 4).Draw(t, "tokens"), ".")
 	})

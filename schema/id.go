@@ -15,13 +15,16 @@ type UUID [16]byte
 // String returns the canonical lower-case text form.
 func (u UUID) String() string {
 	var b [36]byte
-	hex.Encode(b[0:8], u[0:4])
-	hex.Encode(b[9:13], u[4:6])
-	hex.Encode(b[14:18], u[6:8])
-	hex.Encode(b[19:23], u[8:10])
-	hex.Encode(b[24:36], u[10:16])
-	b[8], b[13], b[18], b[23] = '-', '-', '-', '-'
-	return string(b[:])
+	return string(u.append(b[:0]))
+}
+
+// append appends the text form to b.
+func (u UUID) append(b []byte) []byte {
+	b = hex.AppendEncode(b, u[0:4])
+	b = hex.AppendEncode(append(b, '-'), u[4:6])
+	b = hex.AppendEncode(append(b, '-'), u[6:8])
+	b = hex.AppendEncode(append(b, '-'), u[8:10])
+	return hex.AppendEncode(append(b, '-'), u[10:16])
 }
 
 // ParseUUID reads the canonical text form, in either case.

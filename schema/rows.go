@@ -13,7 +13,7 @@ type Row struct {
 	Slot      uint16 // see [Envelope.Slot]
 	Subject   string // without prefix
 	OrderLock int64  // number of the ordering key's lock; 0 without an ordering key
-	Header    []byte // see [EncodeHeader]
+	Header    []byte // see [EncodeHeader]; databases keep [Row.StoredHeader]
 	Payload   []byte
 	CreatedAt time.Time // by the database's clock
 }
@@ -95,7 +95,7 @@ type ReadParams struct {
 	Exclude  []int64 // sequences that are in flight
 	GoOn     bool    // all rows that reads have returned since the last one without GoOn are in flight or removed
 	MaxRows  int
-	MaxBytes int // of header and payload; at least one row is returned whatever its size
+	MaxBytes int // of header and payload, as they are stored; at least one row is returned whatever its size
 	// Removed is the batch up to which the reader knows rows to be removed. If the ledger is behind it, rows may have come
 	// back that were sent, and the answer is [ErrRecovered].
 	Removed int64

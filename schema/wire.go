@@ -40,11 +40,13 @@ const (
 // WireVersion is the major version of the wire format that this package writes and understands.
 const WireVersion = "1"
 
+const specVersion = "1.0" // of CloudEvents
+
 // SourceOf returns the CloudEvents source of messages that an outbox sends.
 func SourceOf(outboxID string) string { return "/millbridge/" + outboxID }
 
-// EncodeHeader returns the header block that e is stored and sent with: "name: value" lines ending in CR LF, in a
-// fixed order. The forwarder adds the source and what the broker needs. e must be valid.
+// EncodeHeader returns the header block that e is sent with: "name: value" lines ending in CR LF, in a fixed order. The
+// forwarder adds the source and what the broker needs. What is kept of it is [Row.StoredHeader]. e must be valid.
 func EncodeHeader(e Envelope) []byte {
 	const fixed = 400 // our names, the id three times, the time
 	size := fixed + len(e.Target) + len(e.Name) + len(e.Key) + len(e.OrderingKey) + len(e.Tenant) + len(e.Actor) + len(e.TraceParent)
@@ -115,14 +117,14 @@ func (e Envelope) cloudEvent(attribute func(header, value string)) {
 			attribute(name, percentEncode(value, unsafeInCloudEvents))
 		}
 	}
-	attribute(HeaderSpecVersion, "1.0")
+	attribute(HeaderSpecVersion, specVersion)
 	attribute(HeaderCEID, e.ID)
 	coded(HeaderType, e.Type())
+	coded(HeaderKey, e.IdempotencyKey())
 	if !e.Time.IsZero() {
 		attribute(HeaderTime, e.Time.UTC().Format(time.RFC3339Nano))
 	}
 	coded(HeaderContentType, e.ContentType)
-	coded(HeaderKey, e.IdempotencyKey())
 	coded(HeaderOrderingKey, e.OrderingKey)
 	coded(HeaderTenant, e.Tenant)
 	coded(HeaderActor, e.Actor)

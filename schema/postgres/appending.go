@@ -118,7 +118,7 @@ func (a *appending) one() []any {
 	if r.OrderLock != 0 {
 		lock = r.OrderLock
 	}
-	return append(make([]any, 0, 11), string(r.Stream), int32(r.Slot), [16]byte(r.ID), r.Subject, lock, r.Header, orEmpty(r.Payload))
+	return append(make([]any, 0, 11), string(r.Stream), int32(r.Slot), [16]byte(r.ID), r.Subject, lock, r.StoredHeader(), orEmpty(r.Payload))
 }
 
 // orEmpty returns b so that it is not NULL.

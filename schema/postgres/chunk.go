@@ -74,9 +74,10 @@ func (c *chunk) add(r schema.Row, due int64, key []byte) {
 	c.subjects = append(c.subjects, r.Subject)
 	c.locks = append(c.locks, r.OrderLock)
 	c.at = append(c.at, int32(len(c.data))+1)
-	c.headers = append(c.headers, int32(len(r.Header)))
+	header := r.StoredHeader()
+	c.headers = append(c.headers, int32(len(header)))
 	c.payloads = append(c.payloads, int32(len(r.Payload)))
-	c.data = append(append(c.data, r.Header...), r.Payload...)
+	c.data = append(append(c.data, header...), r.Payload...)
 	c.due = append(c.due, due)
 	c.keys = append(c.keys, key)
 	c.plain = c.plain && due == 0 && len(key) == 0

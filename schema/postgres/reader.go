@@ -196,21 +196,23 @@ func (s *Store) readRows(ctx context.Context, r *Reader, start int64, p schema.R
 		stay = []int64{}
 	}
 	row := schema.Row{Stream: schema.Stream(r.stream)}
+	var header []byte
 	first := []any{&a.identity, &a.ledger, &a.lastSeq, &a.xmin, &a.open, &a.flushed, &a.written, &a.rested, nil, nil, nil, nil, nil, nil, nil, nil}
 	next := []any{
 		nil, nil, nil, nil, nil, nil, nil, nil,
-		&row.Seq, (*[16]byte)(&row.ID), &row.Slot, &row.Subject, &row.OrderLock, &row.Header, &row.Payload, &row.CreatedAt,
+		&row.Seq, (*[16]byte)(&row.ID), &row.Slot, &row.Subject, &row.OrderLock, &header, &row.Payload, &row.CreatedAt,
 	}
 	dest := first
 	err := pgxRunner{s.pool}.run(ctx, byIndex, statement{
 		sql:  sqlRead,
 		args: []any{r.stream, start, r.from, r.to, exclude, p.MaxRows, p.MaxBytes, r.ref.Generation, r.ref.Shard, r.rest.seq, r.rest.xid, stay},
 		each: func(rows rowSet) error {
-			row.Header, row.Payload = nil, nil // not to be written over
+			header, row.Payload = nil, nil // not to be written over
 			if err := rows.Scan(dest...); err != nil {
 				return err
 			}
 			if &dest[0] != &first[0] {
+				row.RestoreHeader(header)
 				a.rows = append(a.rows, row)
 			}
 			dest = next
