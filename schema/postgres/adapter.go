@@ -50,7 +50,8 @@ func (a adapter) InsertQuery(topic string, msgs message.Messages) (sql.Query, er
 		return sql.Query{}, err
 	}
 	if w.single() {
-		return sql.Query{Query: sqlInsertOne, Args: w.one()}, nil
+		one := w.one()
+		return sql.Query{Query: one.sql, Args: one.args}, nil
 	}
 	return sql.Query{Query: sqlInsert, Args: w.chunk(0, len(envs)).args(w.locks())}, nil
 }

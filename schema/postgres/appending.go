@@ -95,30 +95,35 @@ func (a *appending) single() bool { return len(a.envs) == 1 && due(a.envs[0]) ==
 // statements write and compare the explicit keys, take the locks of all ordering keys and write the rows. What they
 // leave open, readKeys answers.
 func (a *appending) statements() []statement {
-	switch {
-	case !a.single():
-		return a.many()
-	case a.keys == nil:
-		return []statement{{sql: sqlInsertOne, args: a.one()}}
+	if a.single() {
+		return []statement{a.one()}
 	}
-	k := a.keys[0]
-	return []statement{{
-		sql: sqlInsertKeyed, args: append(a.one(), k.hash[:], k.body[:], a.envs[0].ID, a.call),
-		each: func(rows rowSet) error {
-			k.messageID, k.bodyHash = a.envs[0].ID, k.body[:]
-			return rows.Scan(&k.isNew)
-		},
-	}}
+	return a.many()
 }
 
-// one are the parameters of the only row.
-func (a *appending) one() []any {
+// one writes the only row.
+func (a *appending) one() statement {
 	r := a.rows[0]
-	var lock any
+	s := statement{sql: sqlInsertOne, args: append(make([]any, 0, 11),
+		string(r.Stream), int32(r.Slot), [16]byte(r.ID), r.Subject, r.StoredHeader(), orEmpty(r.Payload))}
 	if r.OrderLock != 0 {
-		lock = r.OrderLock
+		s.sql = sqlInsertOrdered
 	}
-	return append(make([]any, 0, 11), string(r.Stream), int32(r.Slot), [16]byte(r.ID), r.Subject, lock, r.StoredHeader(), orEmpty(r.Payload))
+	if a.keys != nil {
+		k := a.keys[0]
+		s.sql, s.args = sqlInsertKeyed, append(s.args, k.hash[:], k.body[:], a.envs[0].ID, a.call)
+		if r.OrderLock != 0 {
+			s.sql = sqlInsertKeyedOrdered
+		}
+		s.each = func(rows rowSet) error {
+			k.messageID, k.bodyHash = a.envs[0].ID, k.body[:]
+			return rows.Scan(&k.isNew)
+		}
+	}
+	if r.OrderLock != 0 {
+		s.args = append(s.args, r.OrderLock)
+	}
+	return s
 }
 
 // orEmpty returns b so that it is not NULL.

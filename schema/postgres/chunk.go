@@ -17,11 +17,9 @@ type chunk struct {
 	slots    []int32
 	ids      [][16]byte
 	subjects []string
-	locks    []int64
-	data     []byte  // headers and payloads, one after the other
-	at       []int32 // where a row's begin in it, from 1
-	headers  []int32 // and how long they are
-	payloads []int32
+	headers  [][]byte
+	payloads [][]byte
+	locks    []int64  // 0 is none
 	due      []int64  // microseconds since 1970, or from now on if negative; 0 is none
 	keys     [][]byte // empty is none
 }
@@ -45,13 +43,10 @@ func (a *appending) chunks() func(yield func(*chunk) bool) {
 
 // chunk returns the rows from to to-1.
 func (a *appending) chunk(from, to int) *chunk {
-	n, size := to-from, 0
-	for _, r := range a.rows[from:to] {
-		size += len(r.Header) + len(r.Payload)
-	}
+	n := to - from
 	c := &chunk{
 		plain: true, streams: make([]string, 0, n), slots: make([]int32, 0, n), ids: make([][16]byte, 0, n), subjects: make([]string, 0, n),
-		locks: make([]int64, 0, n), data: make([]byte, 0, size), at: make([]int32, 0, n), headers: make([]int32, 0, n), payloads: make([]int32, 0, n),
+		headers: make([][]byte, 0, n), payloads: make([][]byte, 0, n), locks: make([]int64, 0, n),
 		due: make([]int64, 0, n), keys: make([][]byte, 0, n),
 	}
 	for i := from; i < to; i++ {
@@ -72,17 +67,14 @@ func (c *chunk) add(r schema.Row, due int64, key []byte) {
 	c.slots = append(c.slots, int32(r.Slot))
 	c.ids = append(c.ids, r.ID)
 	c.subjects = append(c.subjects, r.Subject)
+	c.headers = append(c.headers, r.StoredHeader())
+	c.payloads = append(c.payloads, orEmpty(r.Payload))
 	c.locks = append(c.locks, r.OrderLock)
-	c.at = append(c.at, int32(len(c.data))+1)
-	header := r.StoredHeader()
-	c.headers = append(c.headers, int32(len(header)))
-	c.payloads = append(c.payloads, int32(len(r.Payload)))
-	c.data = append(append(c.data, header...), r.Payload...)
 	c.due = append(c.due, due)
 	c.keys = append(c.keys, key)
 	c.plain = c.plain && due == 0 && len(key) == 0
 }
 
 func (c *chunk) args(locks []int64) []any {
-	return append(make([]any, 0, 15), c.streams, c.slots, c.ids, c.subjects, c.locks, c.data, c.at, c.headers, c.payloads, locks)
+	return append(make([]any, 0, 13), c.streams, c.slots, c.ids, c.subjects, c.headers, c.payloads, c.locks, locks)
 }
