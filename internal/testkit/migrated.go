@@ -67,14 +67,14 @@ var migratedTemplate = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	name := databaseName()
-	if err := createDatabase(server.admin, name, ""); err != nil {
+	if err := server.create(name, ""); err != nil {
 		return "", err
 	}
 	if err := migrate(server.admin, name); err != nil {
 		return "", err
 	}
 	// Nothing may connect to a template while it is copied.
-	return name, execAdmin(server.admin, "ALTER DATABASE "+name+" ALLOW_CONNECTIONS false")
+	return name, server.exec("ALTER DATABASE " + name + " ALLOW_CONNECTIONS false")
 })
 
 func migrate(admin, database string) error {

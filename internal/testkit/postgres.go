@@ -49,12 +49,11 @@ func newDatabase(t testing.TB, template string) *pgxpool.Pool {
 	if err != nil {
 		t.Fatalf("no PostgreSQL to test on: %v", err)
 	}
-	admin := server.admin
 	name := databaseName()
-	if err := createDatabase(admin, name, template); err != nil {
+	if err := server.create(name, template); err != nil {
 		t.Fatalf("create the test's database: %v", err)
 	}
-	pool, err := openTestPool(admin, name)
+	pool, err := openTestPool(server.admin, name)
 	if err != nil {
 		t.Fatalf("open the test's database: %v", err)
 	}
@@ -69,7 +68,7 @@ func newDatabase(t testing.TB, template string) *pgxpool.Pool {
 		case <-time.After(closeTimeout):
 			t.Errorf("a connection was not given back: close rows and end transactions before the test ends")
 		}
-		if err := execAdmin(admin, "DROP DATABASE "+name+" WITH (FORCE)"); err != nil {
+		if err := server.exec("DROP DATABASE " + name + " WITH (FORCE)"); err != nil {
 			t.Errorf("drop the test's database: %v", err)
 		}
 		<-closed // FORCE has cut what was still open
@@ -81,14 +80,14 @@ func databaseName() string {
 	return fmt.Sprintf("%s%d_%s", databasePrefix, time.Now().Unix(), strings.ToLower(rand.Text()[:10]))
 }
 
-func createDatabase(admin, name, template string) error {
+func (b *backend) create(name, template string) error {
 	statement := "CREATE DATABASE " + name
 	if template != "" {
 		statement += " TEMPLATE " + template
 	}
 	// The session that migrated the template may still be on its way out.
 	for attempt := 0; ; attempt++ {
-		err := execAdmin(admin, statement)
+		err := b.exec(statement)
 		if err == nil || !inUse(err) || attempt == 3 {
 			return err
 		}
@@ -113,16 +112,20 @@ func openURL(url string) (*pgxpool.Pool, error) {
 	return pgxpool.NewWithConfig(context.Background(), cfg)
 }
 
-// execAdmin uses a connection of its own each time: a pool would leave goroutines behind that leak checks see.
-func execAdmin(admin, statement string) error {
+// exec runs a statement on the backend's own connection, which it opens if there is none.
+func (b *backend) exec(statement string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), adminTimeout)
 	defer cancel()
-	conn, err := pgx.Connect(ctx, admin)
-	if err != nil {
-		return fmt.Errorf("connect: %w", err)
+	if b.conn == nil || b.conn.IsClosed() {
+		conn, err := pgx.Connect(ctx, b.admin)
+		if err != nil {
+			return fmt.Errorf("connect: %w", err)
+		}
+		b.conn = conn
 	}
-	defer conn.Close(ctx)
-	_, err = conn.Exec(ctx, statement)
+	_, err := b.conn.Exec(ctx, statement)
 	return err
 }
 
@@ -132,6 +135,11 @@ type backend struct {
 	// throwaway is nil if the server was given. It ends with the process, there being no moment at which a test binary
 	// could stop it; but if it were garbage, the file that keeps it alive would be closed at some collection.
 	throwaway *pgserver.Server
+
+	mu sync.Mutex
+	// conn makes and drops databases. It stays open, because to connect costs more than that, and ends with the process. A
+	// pool would have goroutines, which leak checks see.
+	conn *pgx.Conn
 }
 
 var postgresBackend = sync.OnceValues(func() (*backend, error) {

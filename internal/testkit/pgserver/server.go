@@ -135,7 +135,11 @@ func startIn(dir, bin string, as *syscall.Credential, opts Options) (*Server, er
 		}
 		password, _ = u.User.Password()
 	}
-	if err := writeFile(filepath.Join(dir, "password"), password+"\n", as); err != nil {
+	secret, err := secretOf(password)
+	if err != nil {
+		return nil, err
+	}
+	if err := writeFile(filepath.Join(dir, "password"), secret+"\n", as); err != nil {
 		return nil, err
 	}
 	if err := writeFile(filepath.Join(dir, "settings.conf"), fmt.Sprintf(settings, port)+opts.Settings+"\n", as); err != nil {
