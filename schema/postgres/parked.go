@@ -137,7 +137,7 @@ func lockParked(ctx context.Context, tx pgx.Tx, id string) (locks []int64, err e
 // parkRest moves all rows that still wait in the outbox behind the parked row of their ordering key. Those are to come
 // back with the others: after them, and with sequences that a reader has not passed by.
 func parkRest(ctx context.Context, tx pgx.Tx, locks []int64) error {
-	_, err := tx.Exec(ctx, sqlParkBehind, locks, int64(math.MaxInt64))
+	_, err := tx.Exec(ctx, sqlParkBehind, locks, int64(math.MaxInt64), int64(math.MaxInt64))
 	return err
 }
 
@@ -159,13 +159,16 @@ func putBack(ctx context.Context, tx pgx.Tx, where string, arg any) (int, error)
 	return int(tag.RowsAffected()), err
 }
 
-// sqlParkBehind moves at most $2 waiting rows of the locked ordering keys $1 behind their parked row. A row before the
-// parked one has been sent and waits for its removal, or is about to be sent: it stays.
+// sqlParkBehind moves at most $2 waiting rows of the locked ordering keys $1 behind their parked row, from among the
+// first $3 that come after one. A row before the parked one of its key has been sent and waits for its removal, or is
+// about to be sent: it stays.
 const sqlParkBehind = `
 	WITH behind AS MATERIALIZED (
 		SELECT o.stream, o.seq, o.slot, o.id
 		  FROM (SELECT order_lock, min(seq) AS seq FROM millbridge.parked WHERE order_lock = ANY ($1::bigint[]) GROUP BY order_lock) AS p
-		  JOIN millbridge.outbox AS o ON o.order_lock = p.order_lock AND o.seq > p.seq
+		  JOIN (SELECT stream, seq, slot, id, order_lock FROM millbridge.outbox
+		         WHERE seq > (SELECT min(seq) FROM millbridge.parked WHERE order_lock = ANY ($1::bigint[]))
+		         ORDER BY seq LIMIT $3::bigint) AS o ON o.order_lock = p.order_lock AND o.seq > p.seq
 		 ORDER BY o.seq LIMIT $2::bigint
 	), gone AS (
 		DELETE FROM millbridge.outbox AS o USING behind AS b

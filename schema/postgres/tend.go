@@ -87,14 +87,24 @@ const sqlMoveDue = `
 	)
 	SELECT (SELECT count(*) FROM moved), ARRAY(SELECT n FROM locks WHERE NOT ok)`
 
-// parkBehind moves rows of parked ordering keys whose lock is free.
+// lookBehind is how many waiting rows the upkeep looks at for rows of parked ordering keys, for each that it may move.
+// What comes later is looked at when these have gone; readers leave it out until then.
+const lookBehind = 10
+
+// parkBehind moves rows of parked ordering keys whose lock is free, from among the first that wait.
 func parkBehind(ctx context.Context, tx pgx.Tx, limit int) (int, error) {
+	if err := (pgxRunner{tx}).run(ctx, byIndex); err != nil {
+		return 0, err
+	}
 	rows, err := tx.Query(ctx, `
 		SELECT n FROM (
-			SELECT DISTINCT p.order_lock AS n FROM millbridge.parked AS p
-			 WHERE p.order_lock IS NOT NULL AND EXISTS (SELECT FROM millbridge.outbox AS o WHERE o.order_lock = p.order_lock AND o.seq > p.seq)
+			SELECT DISTINCT o.order_lock AS n
+			  FROM (SELECT order_lock, seq FROM millbridge.outbox
+			         WHERE seq > (SELECT min(seq) FROM millbridge.parked WHERE order_lock IS NOT NULL)
+			         ORDER BY seq LIMIT $2::bigint) AS o
+			 WHERE EXISTS (SELECT FROM millbridge.parked AS p WHERE p.order_lock = o.order_lock AND p.seq < o.seq)
 			 LIMIT $1::bigint) AS d
-		 WHERE pg_try_advisory_xact_lock(n)`, limit)
+		 WHERE pg_try_advisory_xact_lock(n)`, limit, limit*lookBehind)
 	if err != nil {
 		return 0, err
 	}
@@ -102,7 +112,7 @@ func parkBehind(ctx context.Context, tx pgx.Tx, limit int) (int, error) {
 	if err != nil || len(locks) == 0 {
 		return 0, err
 	}
-	tag, err := tx.Exec(ctx, sqlParkBehind, locks, limit)
+	tag, err := tx.Exec(ctx, sqlParkBehind, locks, limit, limit*lookBehind)
 	return int(tag.RowsAffected()), err
 }
 

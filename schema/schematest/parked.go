@@ -78,6 +78,18 @@ func testParked[Tx any](t *testing.T, open Opener[Tx]) {
 		s.wantWaiting(schema.Jobs, "a1", "b1", "b2", "a2", "a3", "a4", "a5")
 	})
 
+	t.Run("rows before the parked one of their key stay", func(t *testing.T) {
+		s := start(t, open)
+		s.publish(ordered("c1", "c"), ordered("a1", "a"), ordered("c2", "c"), ordered("a2", "a"), ordered("a3", "a"))
+		park(s, "c1")
+		park(s, "a2")
+		if res := s.tend(); res.Parked != 2 {
+			t.Fatalf("%+v, want 2 parked", res)
+		}
+		parked(s, "c1", "c2", "a2", "a3")
+		s.wantWaiting(schema.Jobs, "a1")
+	})
+
 	t.Run("release by an id behind", func(t *testing.T) {
 		s := start(t, open)
 		s.publish(ordered("a1", "a"), ordered("a2", "a"))
