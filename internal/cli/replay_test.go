@@ -58,11 +58,11 @@ func (f *faulty) count() int {
 	return len(f.done)
 }
 
-// TestC35_replay goes through the whole case: 1,000 entries, a repaired target, replay of all, stopped halfway and run
+// TestC35_replay goes through the whole case: several pages of entries, a repaired target, replay of all, stopped halfway and run
 // again, beside operators who replay and drop single entries.
 func TestC35_replay(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		const n, rate = 1000, 400
+		const n, rate, late = 300, 100, 295
 		f := newFaulty()
 		policy := quick(2)
 		policy.Concurrency = 50
@@ -80,7 +80,7 @@ func TestC35_replay(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.given(t, n)
-		f.repair("key-995") // late in the list, so that only the second run reaches it
+		f.repair(fmt.Sprint("key-", late)) // late in the list, so that only the second run reaches it
 
 		// One entry is dropped and one replayed by another operator while all are replayed; the command is stopped halfway.
 		ctx, interrupt := context.WithCancel(t.Context())
@@ -125,18 +125,18 @@ func TestC35_replay(t *testing.T) {
 
 		// The one that fails again is back, once, with a higher count; the budget of attempts was fresh.
 		back := w.given(t, 1)[0]
-		if back["replay"] != 1.0 || back["id"] != envs[995].ID || back["attempts"] != 2.0 {
+		if back["replay"] != 1.0 || back["id"] != envs[late].ID || back["attempts"] != 2.0 {
 			t.Errorf("back in the list: %v", back)
 		}
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		if f.tries["key-995"] != 2 || f.attempt["key-995"] != 2 {
-			t.Errorf("key-995 had %d attempts after the repair, the last was number %d", f.tries["key-995"], f.attempt["key-995"])
+		if key := envs[late].Key; f.tries[key] != 2 || f.attempt[key] != 2 {
+			t.Errorf("%s had %d attempts after the repair, the last was number %d", key, f.tries[key], f.attempt[key])
 		}
 		for i, env := range envs {
 			done := f.done[env.Key]
 			switch {
-			case i == 995 || i == n-1:
+			case i == late || i == n-1:
 				if len(done) != 0 {
 					t.Errorf("%s was handled", env.Key)
 				}
