@@ -38,7 +38,10 @@ type traffic struct {
 // publish starts the producers.
 func (w *world) publish(pace time.Duration) *traffic {
 	if pace == 0 {
-		pace = 100 * time.Millisecond
+		pace = 200 * time.Millisecond
+		if long { // otherwise it keeps small machines busy under the race detector, and recovery waits for them
+			pace = 100 * time.Millisecond
+		}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	tr := &traffic{w: w, cancel: cancel, want: make(map[string][]string), of: make(map[string][2]string)}
