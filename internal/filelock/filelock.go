@@ -43,9 +43,16 @@ func Acquire(name string) (*Lock, error) {
 // Release gives the lock up.
 func (l *Lock) Release() {
 	if l != nil && l.file != nil {
-		l.file.Close() //nolint:errcheck // closing frees the lock; nothing was buffered
+		free(l.file)
 		l.file = nil
 	}
+}
+
+// free unlocks before it closes: a child process that this one is starting at the moment has the open file, too, and with
+// it the lock, until it has become its program.
+func free(f *os.File) {
+	unlock(f) //nolint:errcheck // closing frees the lock as well, a little later
+	f.Close() //nolint:errcheck // nothing was buffered
 }
 
 // Held reports whether somebody holds the lock of file name, and the number of that process. A file that does not
@@ -58,8 +65,8 @@ func Held(name string) (pid int, held bool, err error) {
 	if err != nil {
 		return 0, false, err
 	}
-	defer f.Close()
-	// A shared lock, so that two who ask do not see each other; closing frees it.
+	defer free(f)
+	// A shared lock, so that two who ask do not see each other.
 	switch err := lockShared(f); {
 	case errors.Is(err, ErrHeld):
 		return holder(f), true, nil

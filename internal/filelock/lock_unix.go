@@ -11,6 +11,7 @@ import (
 
 func lock(f *os.File) error       { return flock(f, unix.LOCK_EX) }
 func lockShared(f *os.File) error { return flock(f, unix.LOCK_SH) }
+func unlock(f *os.File) error     { return flock(f, unix.LOCK_UN) }
 
 func flock(f *os.File, how int) error {
 	for {
