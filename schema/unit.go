@@ -38,4 +38,6 @@ type RowReader interface {
 	Read(ctx context.Context, p ReadParams) ([]Row, error)
 	// Reset makes the next read start from the shard's first row.
 	Reset()
+	// Look returns what the reader knows before such a read, for the store's Peek.
+	Look(p ReadParams) Look
 }

@@ -41,6 +41,12 @@ func (b bounded) KnownOwner(ctx context.Context, ref schema.ShardRef, token stri
 	return b.Store.KnownOwner(ctx, ref, token)
 }
 
+func (b bounded) Peek(ctx context.Context, looks []schema.Look) ([]bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, b.limit)
+	defer cancel()
+	return b.Store.Peek(ctx, looks)
+}
+
 func (b bounded) Tend(ctx context.Context, limit int) (schema.TendResult, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.limit)
 	defer cancel()

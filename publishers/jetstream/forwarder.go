@@ -109,13 +109,14 @@ func (c ForwarderConfig) Validate() error {
 // A Forwarder moves rows of the outbox to their streams. Only one of Run, Drain and DrainOnce works at a time; the
 // others wait.
 type Forwarder struct {
-	store Store
-	nc    *nats.Conn
-	js    jetstream.JetStream
-	cfg   ForwarderConfig
-	log   *slog.Logger
-	busy  chan struct{} // taken by the one that works
-	feeds []*feeding
+	store  Store
+	nc     *nats.Conn
+	js     jetstream.JetStream
+	cfg    ForwarderConfig
+	log    *slog.Logger
+	busy   chan struct{} // taken by the one that works
+	nudged chan struct{}
+	feeds  []*feeding
 
 	mu     sync.Mutex
 	shards []*shard
@@ -141,15 +142,17 @@ func NewForwarder(store Store, nc *nats.Conn, cfg ForwarderConfig) (*Forwarder, 
 	cfg = cfg.withDefaults()
 	return &Forwarder{
 		store: bounded{store, max(cfg.Lease, leastPatience)}, nc: nc, js: js, cfg: cfg, log: cfg.Logger, busy: make(chan struct{}, 1),
-		feeds: newFeedings(cfg),
+		nudged: make(chan struct{}, 1), feeds: newFeedings(cfg),
 	}, nil
 }
 
-// Nudge makes the forwarder look at the outbox now. It never blocks.
+// Nudge makes the forwarder look at the outbox now, and shards that wait after a failure or for another owner try again.
+// It never blocks.
 func (f *Forwarder) Nudge() {
 	for _, sh := range f.all() {
-		sh.nudge()
+		signal(sh.nudged)
 	}
+	signal(f.nudged)
 }
 
 func (f *Forwarder) all() []*shard {

@@ -147,6 +147,34 @@ func TestForwarder_wakes_up_when_nudged(t *testing.T) {
 	})
 }
 
+// A store whose looks are wrong: they find nothing, or fail.
+type blind struct {
+	Store
+	err error
+}
+
+func (b blind) Peek(_ context.Context, looks []schema.Look) ([]bool, error) {
+	return make([]bool, len(looks)), b.err
+}
+
+// A look only saves reads: rows flow whatever it says.
+func TestForwarder_does_without_looks(t *testing.T) {
+	t.Parallel()
+	for name, err := range map[string]error{"they find nothing": nil, "they fail": errors.New("no look")} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db, b := openSQLite(t), openBroker(t)
+			f := newForwarder(t, blind{db, err}, b.nc, quick(t))
+			start(t, f)
+			for i := range 3 {
+				envs := jobs(i, 1)
+				db.mustPublish(t, envs...)
+				wantSent(t, f, i+1)
+			}
+		})
+	}
+}
+
 // A stop leaves nothing half done: what was sent is removed, and the leases are free at once.
 func TestForwarder_stops_cleanly(t *testing.T) {
 	t.Parallel()

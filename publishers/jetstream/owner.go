@@ -25,10 +25,11 @@ const (
 // An owner is one ownership of a shard, from a lease to its end.
 type owner struct {
 	*shard
-	token  string
-	writer *writer
-	enc    *encoder
-	reader Reader
+	token   string
+	writer  *writer
+	lookout *lookout
+	enc     *encoder
+	reader  Reader
 
 	changed chan struct{} // something below changed
 
@@ -64,7 +65,7 @@ func (sh *shard) own(ctx context.Context, r *running, mode until) error {
 	if !ok {
 		return &standbyError{left: ledger.LeaseLeft}
 	}
-	o := sh.newOwner(r.writer, token)
+	o := sh.newOwner(r, token)
 	// The end of ctx stops the intake; what is under way may finish, but not for ever and not without the lease.
 	work, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
@@ -85,9 +86,9 @@ func (sh *shard) own(ctx context.Context, r *running, mode until) error {
 	return err
 }
 
-func (sh *shard) newOwner(w *writer, token string) *owner {
+func (sh *shard) newOwner(r *running, token string) *owner {
 	return &owner{
-		shard: sh, token: token, writer: w, enc: newEncoder(sh.f.cfg.Subjects, sh.ref.Stream, sh.outboxID, sh.f.cfg.EventTTL),
+		shard: sh, token: token, writer: r.writer, lookout: r.lookout, enc: newEncoder(sh.f.cfg.Subjects, sh.ref.Stream, sh.outboxID, sh.f.cfg.EventTTL),
 		reader: sh.f.store.NewReader(sh.ref, sh.shards), limit: newBatchLimit(sh.f.cfg.BatchRows), changed: make(chan struct{}, 1),
 		m: machine{owner: token, faults: sh.f.cfg.faults},
 	}
@@ -297,9 +298,4 @@ func (o *owner) remove(ctx context.Context, p schema.RemoveParams) error {
 	return nil
 }
 
-func (o *owner) signal() {
-	select {
-	case o.changed <- struct{}{}:
-	default:
-	}
-}
+func (o *owner) signal() { signal(o.changed) }

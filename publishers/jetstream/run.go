@@ -18,9 +18,10 @@ var ErrConnectionClosed = errors.New("the NATS connection is closed")
 
 // running is what exists only while a forwarder works.
 type running struct {
-	f      *Forwarder
-	writer *writer
-	leases *leases
+	f       *Forwarder
+	writer  *writer
+	leases  *leases
+	lookout *lookout
 
 	mu      sync.Mutex
 	checked map[schema.Stream]time.Time // when preflight last passed
@@ -44,7 +45,7 @@ func (f *Forwarder) start(ctx context.Context) (*running, func(), error) {
 		free()
 		return nil, nil, err
 	}
-	r := &running{f: f, writer: w, leases: newLeases(f.store, f.cfg.Lease, f.log), checked: make(map[schema.Stream]time.Time)}
+	r := &running{f: f, writer: w, leases: newLeases(f.store, f.cfg.Lease, f.log), lookout: newLookout(f), checked: make(map[schema.Stream]time.Time)}
 	keep, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var done sync.WaitGroup
 	done.Go(func() { r.leases.keep(keep) })
@@ -90,6 +91,7 @@ func (f *Forwarder) Run(outer context.Context) error {
 			}
 		}
 	})
+	group.Go(func() { r.lookout.keep(ctx) })
 	group.Go(func() { f.tendLoop(ctx) })
 	group.Go(func() { f.keepGuard(ctx) })
 	for _, fd := range f.feeds {

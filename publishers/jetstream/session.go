@@ -68,13 +68,18 @@ func (o *owner) session(intake, ctx context.Context, mode until) error {
 
 // feed reads rows and stages them.
 func (o *owner) feed(intake, ctx context.Context, mode until, batches chan<- *staged) error {
-	idle, full, goOn := o.f.cfg.PollMin, true, false
+	full, goOn := true, false
 	for {
 		want, err := o.awaitRoom(intake, ctx, full)
 		if want == 0 {
 			return err
 		}
+		look := schema.ReadParams{Exclude: o.inFlight(), GoOn: goOn}
+		if !full && mode == untilStopped && !o.lookout.await(intake, ctx, o.reader.Look(look), max(rereadEvery, o.f.cfg.PollMax)) {
+			return nil
+		}
 		killpoint.At(killpoint.BeforeRead)
+		began := time.Now()
 		rows, err := o.reader.Read(ctx, schema.ReadParams{
 			Exclude: o.inFlight(), GoOn: goOn, MaxRows: want, MaxBytes: o.batchBytes(), Removed: o.removedBatch(),
 		})
@@ -83,7 +88,6 @@ func (o *owner) feed(intake, ctx context.Context, mode until, batches chan<- *st
 			return fmt.Errorf("read outbox: %w", err)
 		case len(rows) > 0:
 			killpoint.At(killpoint.AfterRead)
-			idle = o.f.cfg.PollMin
 			all, err := o.stage(ctx, rows, batches)
 			if err != nil || mode == untilOnce {
 				return err
@@ -96,15 +100,27 @@ func (o *owner) feed(intake, ctx context.Context, mode until, batches chan<- *st
 				return err
 			}
 			o.works(ctx)
-			nudged, ok := o.wait(intake, ctx, idle)
-			if !ok {
-				return nil
-			}
-			if idle = min(2*idle, o.f.cfg.PollMax); nudged {
-				idle = o.f.cfg.PollMin // what we were nudged for may not be visible yet
-			}
 		}
 		full = len(rows) == want || size(rows) > schema.MaxBatchBytes/2
+		if !full && mode == untilStopped {
+			o.gather(intake, ctx, began, len(rows))
+		}
+	}
+}
+
+const (
+	gatherRow = 2 * time.Millisecond
+	gatherMax = 10 * time.Millisecond
+)
+
+// gather lets a shard that has read n rows wait before its next look, the longer the more they were. What a batch costs
+// depends little on its size: without this, a few hundred messages a second would be as many batches, which take the
+// processors from those who write and handle the messages. A row that comes alone is not kept waiting.
+func (o *owner) gather(intake, ctx context.Context, began time.Time, n int) {
+	select {
+	case <-time.After(min(gatherMax, time.Duration(n-1)*gatherRow) - time.Since(began)):
+	case <-intake.Done():
+	case <-ctx.Done():
 	}
 }
 

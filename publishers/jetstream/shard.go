@@ -41,21 +41,8 @@ func newShard(f *Forwarder, ref schema.ShardRef, info schema.OutboxInfo) *shard 
 	return sh
 }
 
-func (sh *shard) nudge() {
-	select {
-	case sh.nudged <- struct{}{}:
-	default:
-	}
-}
-
 // pause waits for d, for a nudge or for the end of either context; it reports whether to go on.
 func (sh *shard) pause(intake, ctx context.Context, d time.Duration) bool {
-	_, ok := sh.wait(intake, ctx, d)
-	return ok
-}
-
-// wait is pause that tells a nudge from the end of d.
-func (sh *shard) wait(intake, ctx context.Context, d time.Duration) (nudged, ok bool) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -63,9 +50,8 @@ func (sh *shard) wait(intake, ctx context.Context, d time.Duration) (nudged, ok 
 	case <-ctx.Done():
 	case <-timer.C:
 	case <-sh.nudged:
-		nudged = true
 	}
-	return nudged, intake.Err() == nil && ctx.Err() == nil
+	return intake.Err() == nil && ctx.Err() == nil
 }
 
 func (sh *shard) update(change func(s *ShardStatus)) {

@@ -19,6 +19,8 @@ type Reader interface {
 	Read(ctx context.Context, p schema.ReadParams) ([]schema.Row, error)
 	// Reset makes the next read start from the shard's first row.
 	Reset()
+	// Look returns what the reader knows before such a read, for the store's Peek.
+	Look(p schema.ReadParams) schema.Look
 }
 
 // backend is what both stores have and needs no adapting.
@@ -29,6 +31,8 @@ type backend interface {
 	Renew(ctx context.Context, tokens []string, ttl time.Duration) (held []string, err error)
 	Release(ctx context.Context, token string) error
 	KnownOwner(ctx context.Context, ref schema.ShardRef, token string) (bool, error)
+	// Peek tells for each look whether its reader may find something. It may say yes for nothing, not no for something.
+	Peek(ctx context.Context, looks []schema.Look) (found []bool, err error)
 	Remove(ctx context.Context, p schema.RemoveParams) (schema.RemoveResult, error)
 	Park(ctx context.Context, p schema.ParkParams) error
 	Tend(ctx context.Context, limit int) (schema.TendResult, error)

@@ -42,7 +42,7 @@ func takeHand(t *testing.T, db Store, b *broker, e schema.Envelope, broken fault
 			t.Fatal(err)
 		}
 		t.Cleanup(w.close)
-		o := sh.newOwner(w, "hand/"+schema.NewID())
+		o := sh.newOwner(&running{f: f, writer: w}, "hand/"+schema.NewID())
 		ledger, ok, err := f.store.Acquire(t.Context(), sh.ref, o.token, 0)
 		if err != nil || !ok {
 			t.Fatalf("acquire: %v, %v", ok, err)

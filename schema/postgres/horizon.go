@@ -2,7 +2,10 @@ package postgres
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -102,21 +105,55 @@ type rest struct {
 }
 
 // restAt returns the rest for what a read has shown: nothing is left up to bound, the observations were made before it,
-// and open are the transactions in progress in its snapshot. Only what came to stay counts: those that were open at the
+// and now is its snapshot. Only what came to stay counts: those that were open at the
 // oldest observation.
-func restAt(made []observation, open []int64, bound int64) (at rest) {
-	below := func(xid int64) []int64 {
-		n, _ := slices.BinarySearch(open, xid)
-		return open[:n:n]
-	}
+func restAt(made []observation, now snapshot, bound int64) (at rest) {
 	for _, o := range made {
-		stay := below(o.xid)
+		stay := now.below(o.xid)
 		if at.xid != 0 && len(stay) > len(at.open) {
 			break
 		}
 		at = rest{seq: min(o.seq, bound), xid: o.xid, open: stay}
 	}
 	return at
+}
+
+// A snapshot says which transactions its statement sees.
+type snapshot struct {
+	xmin int64   // no transaction below is in progress
+	open []int64 // those in progress, in ascending order
+}
+
+// below are the transactions in progress below xid.
+func (s snapshot) below(xid int64) []int64 {
+	n, _ := slices.BinarySearch(s.open, xid)
+	return s.open[:n:n]
+}
+
+// parseSnapshot reads the text of a pg_snapshot: xmin, xmax and those between that are in progress. To have the server
+// take it apart costs as much as all else that a read asks.
+func parseSnapshot(text string) (snapshot, error) {
+	parts := strings.Split(text, ":")
+	if len(parts) != 3 {
+		return snapshot{}, fmt.Errorf("snapshot %q has %d parts, want 3", text, len(parts))
+	}
+	xmin, err := strconv.ParseInt(parts[0], 10, 64)
+	if err != nil {
+		return snapshot{}, fmt.Errorf("snapshot %q: %w", text, err)
+	}
+	s := snapshot{xmin: xmin, open: []int64{}}
+	for xid := range strings.SplitSeq(parts[2], ",") {
+		if xid == "" {
+			continue
+		}
+		n, err := strconv.ParseInt(xid, 10, 64)
+		if err != nil {
+			return snapshot{}, fmt.Errorf("snapshot %q: %w", text, err)
+		}
+		s.open = append(s.open, n)
+	}
+	slices.Sort(s.open)
+	return s, nil
 }
 
 // sqlLastSeq is the last number that was drawn; a sequence that was not used yet says what the first will be.

@@ -90,12 +90,30 @@ func TestRest(t *testing.T) {
 		"two that stay, a row in flight":    {[]int64{50, 60}, 25, rest{seq: 25, xid: 120, open: []int64{50, 60}}},
 		"one between the last observations": {[]int64{50, 115}, 1000, rest{seq: 20, xid: 110, open: []int64{50}}},
 	} {
-		got := restAt(made, c.open, c.bound)
+		got := restAt(made, snapshot{open: c.open}, c.bound)
 		if got.seq != c.want.seq || got.xid != c.want.xid || !slices.Equal(got.open, c.want.open) {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}
 	}
-	if got := restAt(nil, []int64{5}, 7); got.seq != 0 || got.xid != 0 || got.open != nil {
+	if got := restAt(nil, snapshot{open: []int64{5}}, 7); got.seq != 0 || got.xid != 0 || got.open != nil {
 		t.Errorf("without observations: %+v", got)
+	}
+}
+
+func TestSnapshot(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]snapshot{
+		"740:740:":                         {xmin: 740, open: []int64{}},
+		"740:750:740,743,749":              {xmin: 740, open: []int64{740, 743, 749}},
+		"4294967299:4294967301:4294967299": {xmin: 1<<32 + 3, open: []int64{1<<32 + 3}}, // beyond the first wrap-around
+	} {
+		if got, err := parseSnapshot(text); err != nil || got.xmin != want.xmin || !slices.Equal(got.open, want.open) {
+			t.Errorf("%s: %+v, %v, want %+v", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "740", "740:750", "x:750:", "740:750:x", "740:750:740:741"} {
+		if got, err := parseSnapshot(text); err == nil {
+			t.Errorf("%q: %+v, want an error", text, got)
+		}
 	}
 }

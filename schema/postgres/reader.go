@@ -72,14 +72,18 @@ func (r *Reader) Read(ctx context.Context, p schema.ReadParams) ([]schema.Row, e
 			continue
 		}
 		if a.identity != r.identity {
+			begun := start
+			if a.rested {
+				begun = max(start, r.rest.seq)
+			}
 			r.Reset()
 			r.identity, made = a.identity, nil
-			if start > 0 || a.rested { // these were about numbers that may have come back
+			if begun > 0 { // that was about numbers that may have come back
 				r.s.log.InfoContext(ctx, "database has restarted or recovered, outbox is read from its start", "stream", r.stream, "first_slot", r.from)
 				continue
 			}
 		}
-		reached := r.s.horizon.rise(a.identity, a.xmin)
+		reached := r.s.horizon.rise(a.identity, a.snapshot.xmin)
 		r.raise(a, p, made, reached)
 		if r.s.horizon.due(a.lastSeq, time.Now()) {
 			if err := r.s.observe(ctx); err != nil {
@@ -116,7 +120,7 @@ func (r *Reader) raise(a answer, p schema.ReadParams, made []observation, reache
 		bound = min(bound, a.rows[0].Seq-1)
 	}
 	r.floor = max(r.floor, min(reached, bound))
-	if now := restAt(made, a.open, bound); !a.rested || now.seq > r.rest.seq {
+	if now := restAt(made, a.snapshot, bound); !a.rested || now.seq > r.rest.seq {
 		r.rest = now
 	}
 }
@@ -126,8 +130,7 @@ type answer struct {
 	identity string
 	ledger   int64 // of the shard
 	lastSeq  int64 // of the sequence
-	xmin     int64 // no transaction below is in progress
-	open     []int64
+	snapshot snapshot
 	rested   bool  // the read began at the rest, not at the floor
 	written  int64 // the log's end, as bytes from its beginning
 	flushed  int64
@@ -148,6 +151,9 @@ const sqlIdentity = `concat((SELECT oid FROM pg_catalog.pg_database WHERE datnam
 	left(pg_walfile_name(pg_current_wal_insert_lsn()), 8), '/', extract(epoch FROM pg_postmaster_start_time()))
 	|| '/' || (SELECT token::text FROM millbridge.epoch)`
 
+// sqlInFront is whether no parked row is before row o in its ordering key.
+const sqlInFront = `NOT EXISTS (SELECT FROM millbridge.parked AS p WHERE p.order_lock = o.order_lock AND p.seq < o.seq)`
+
 // sqlRead answers with what it has found out about the database, and then with the rows. A page ends where its rows have
 // more bytes than are wanted, but has one row at least.
 const sqlRead = `
@@ -156,30 +162,29 @@ const sqlRead = `
 		       coalesce((SELECT batch FROM millbridge.shards WHERE stream = $1::text AND generation = $8::integer AND shard = $9::integer),
 		                9223372036854775807) AS ledger,
 		       ` + sqlLastSeq + ` AS last_seq,
-		       pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS xmin,
-		       ARRAY(SELECT x::text::bigint FROM pg_snapshot_xip(pg_current_snapshot()) AS x ORDER BY 1) AS open,
+		       pg_current_snapshot()::text AS snapshot,
 		       (pg_current_wal_flush_lsn() - '0/0'::pg_lsn)::bigint AS flushed,
 		       (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint AS written
 	), place AS MATERIALIZED (
-		SELECT $12::bigint[] = ARRAY(SELECT x FROM at, unnest(at.open) AS x WHERE x < $11::bigint ORDER BY 1) AS rested,
+		SELECT $10::bigint <= $2::bigint OR $12::bigint[] = ARRAY(
+		           SELECT x::text::bigint FROM pg_snapshot_xip(pg_current_snapshot()) AS x WHERE x::text::bigint < $11::bigint ORDER BY 1) AS rested,
 		       NOT EXISTS (SELECT FROM millbridge.parked WHERE order_lock IS NOT NULL) AS none_parked
 	), page AS (
 		SELECT o.seq, o.id, o.slot, o.subject, o.order_lock, o.header, o.payload, o.created_at, octet_length(o.header) + octet_length(o.payload) AS size
 		  FROM millbridge.outbox AS o
 		 WHERE o.stream = $1::text AND o.seq > (SELECT CASE WHEN rested THEN greatest($10::bigint, $2::bigint) ELSE $2::bigint END FROM place)
 		   AND o.slot BETWEEN $3::integer AND $4::integer AND o.seq NOT IN (SELECT unnest($5::bigint[]))
-		   AND (o.order_lock IS NULL OR (SELECT none_parked FROM place)
-		        OR NOT EXISTS (SELECT FROM millbridge.parked AS p WHERE p.order_lock = o.order_lock AND p.seq < o.seq))
+		   AND (o.order_lock IS NULL OR (SELECT none_parked FROM place) OR ` + sqlInFront + `)
 		 ORDER BY o.seq
 		 LIMIT $6::bigint
 	), sized AS (
 		SELECT page.*, sum(size) OVER (ORDER BY seq ROWS UNBOUNDED PRECEDING) AS total FROM page
 	)
-	SELECT identity, ledger, last_seq, xmin, open, flushed, written, rested,
+	SELECT identity, ledger, last_seq, snapshot, flushed, written, rested,
 	       NULL::bigint, NULL::uuid, NULL::integer, NULL::text, NULL::bigint, NULL::bytea, NULL::bytea, NULL::timestamptz
 	  FROM at, place
 	UNION ALL
-	SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, seq, id, slot, subject, coalesce(order_lock, 0), header, payload, created_at
+	SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, seq, id, slot, subject, coalesce(order_lock, 0), header, payload, created_at
 	  FROM sized WHERE total <= $7::bigint OR total = size`
 
 // readRows reads rows above start.
@@ -196,10 +201,11 @@ func (s *Store) readRows(ctx context.Context, r *Reader, start int64, p schema.R
 		stay = []int64{}
 	}
 	row := schema.Row{Stream: schema.Stream(r.stream)}
+	var snapshot string
 	var header []byte
-	first := []any{&a.identity, &a.ledger, &a.lastSeq, &a.xmin, &a.open, &a.flushed, &a.written, &a.rested, nil, nil, nil, nil, nil, nil, nil, nil}
+	first := []any{&a.identity, &a.ledger, &a.lastSeq, &snapshot, &a.flushed, &a.written, &a.rested, nil, nil, nil, nil, nil, nil, nil, nil}
 	next := []any{
-		nil, nil, nil, nil, nil, nil, nil, nil,
+		nil, nil, nil, nil, nil, nil, nil,
 		&row.Seq, (*[16]byte)(&row.ID), &row.Slot, &row.Subject, &row.OrderLock, &header, &row.Payload, &row.CreatedAt,
 	}
 	dest := first
@@ -219,6 +225,9 @@ func (s *Store) readRows(ctx context.Context, r *Reader, start int64, p schema.R
 			return nil
 		},
 	})
+	if err == nil {
+		a.snapshot, err = parseSnapshot(snapshot)
+	}
 	bySeq := func(x, y schema.Row) int { return cmp.Compare(x.Seq, y.Seq) }
 	slices.SortStableFunc(a.rows, bySeq) // as they are: nothing promises it
 	return a, err

@@ -21,6 +21,7 @@ var wholeStream = schema.ShardRef{Stream: schema.Jobs, Generation: 1, Shard: 0}
 // A tail is a reader of a whole stream that keeps in mind what it has read, as a forwarder does until it is removed.
 type tail struct {
 	t testing.TB
+	s *postgres.Store
 	*postgres.Reader
 	read    []schema.Row
 	exclude []int64
@@ -28,20 +29,37 @@ type tail struct {
 }
 
 func newTail(t testing.TB, s *postgres.Store) *tail {
-	return &tail{t: t, Reader: s.NewReader(wholeStream, 1)}
+	return &tail{t: t, s: s, Reader: s.NewReader(wholeStream, 1)}
 }
 
 // next returns the ids of what is new.
 func (r *tail) next() []string {
 	r.t.Helper()
-	rows, err := r.Read(r.t.Context(), schema.ReadParams{Exclude: r.exclude, GoOn: !r.afresh})
+	look := r.Look(r.params())
+	rows, err := r.Read(r.t.Context(), r.params())
 	if err != nil {
 		r.t.Fatal(err)
+	}
+	if len(rows) > 0 && !r.peek(look) {
+		r.t.Fatalf("%d rows are there, and the look %+v finds nothing", len(rows), look)
 	}
 	for _, row := range rows {
 		r.read, r.exclude = append(r.read, row), append(r.exclude, row.Seq)
 	}
 	return ids(r.t, rows)
+}
+
+func (r *tail) params() schema.ReadParams {
+	return schema.ReadParams{Exclude: r.exclude, GoOn: !r.afresh}
+}
+
+func (r *tail) peek(look schema.Look) bool {
+	r.t.Helper()
+	found, err := r.s.Peek(r.t.Context(), []schema.Look{look})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return found[0]
 }
 
 func (r *tail) wants(want ...string) {
@@ -204,7 +222,26 @@ func visited(t *testing.T, pool *pgxpool.Pool, r *tail) int64 {
 	}
 	before := count()
 	r.wants()
+	r.peek(r.Look(r.params()))
 	return count() - before
+}
+
+// To plan a look takes longer than the look.
+func TestPeek_is_planned_once(t *testing.T) {
+	t.Parallel()
+	_, pool := setup(t)
+	pool = repool(t, pool, func(c *pgxpool.Config) { c.MaxConns = 1 }) // the plans of one session
+	s := postgres.New(pool, postgres.Options{})
+	r := newTail(t, s)
+	r.wants()
+	for range 20 {
+		r.peek(r.Look(r.params()))
+	}
+	var custom int
+	err := pool.QueryRow(t.Context(), `SELECT sum(custom_plans) FROM pg_prepared_statements WHERE statement LIKE '%millbridge.outbox%'`).Scan(&custom)
+	if err != nil || custom != 0 {
+		t.Errorf("%d looks were planned, %v", custom, err)
+	}
 }
 
 // Rows that were sent cost nothing, even while an old snapshot keeps vacuum from removing them.

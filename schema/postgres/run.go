@@ -117,6 +117,7 @@ var durably = statement{sql: `SELECT set_config('synchronous_commit', 'on', true
 
 // byIndex keeps the planner from reading the whole outbox. What it knows of a table that is empty most of the time says
 // nothing about the moment when a million rows wait. The price it sees in a scan that has no alternative would make it
-// compile the query, which takes a second.
+// compile the query, which takes a second. With nothing left to choose, one plan is as good for all parameters, and planning
+// takes longer than to run it.
 var byIndex = statement{sql: `SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
-	set_config('jit', 'off', true)`}
+	set_config('jit', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true)`}

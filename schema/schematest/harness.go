@@ -68,6 +68,7 @@ type Store[Tx any] interface {
 	Saga(ctx context.Context, saga, id string) (rec schema.SagaRecord, found bool, err error)
 	SagaHistory(ctx context.Context, saga, id string) ([]schema.SagaEvent, error)
 
+	Peek(ctx context.Context, looks []schema.Look) (found []bool, err error)
 	Backlogs(ctx context.Context) ([]schema.Backlog, error)
 	ListOutbox(ctx context.Context, f schema.RowFilter) ([]schema.Row, error)
 	ListScheduled(ctx context.Context, f schema.RowFilter) ([]schema.ScheduledRow, error)
@@ -80,6 +81,7 @@ type Store[Tx any] interface {
 type Reader interface {
 	Read(ctx context.Context, p schema.ReadParams) ([]schema.Row, error)
 	Reset()
+	Look(p schema.ReadParams) schema.Look
 }
 
 // A Harness is a store on a fresh database that is not migrated, and what the suite must do around it. Only

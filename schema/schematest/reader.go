@@ -80,6 +80,48 @@ func testReader[Tx any](t *testing.T, open Opener[Tx]) {
 		}
 	})
 
+	t.Run("a look finds what a read would", func(t *testing.T) {
+		s := start(t, open)
+		var readers []Reader
+		look := func(exclude ...int64) (looks []schema.Look) {
+			for _, r := range readers {
+				looks = append(looks, r.Look(schema.ReadParams{Exclude: exclude}))
+			}
+			return looks
+		}
+		found := func(exclude ...int64) []bool {
+			t.Helper()
+			all, err := s.Store.Peek(s.ctx, look(exclude...))
+			s.must(err)
+			return all
+		}
+		for _, stream := range schema.Streams {
+			for shard := range 3 {
+				r := s.Reader(ref(stream, shard), 3)
+				rows, err := r.Read(s.ctx, schema.ReadParams{})
+				s.must(err)
+				if len(rows) != 0 {
+					t.Fatalf("%d rows in an empty outbox", len(rows))
+				}
+				readers = append(readers, r)
+			}
+		}
+		s.wantPeek(false, look()...)
+		s.wantPeek(false) // no looks at all
+		s.publish(schema.NewJob("crm", "a", nil))
+		row := s.waiting(schema.Jobs)[0]
+		for i, got := range found() {
+			if want := i == int(row.Slot)*3>>16; got != want {
+				t.Errorf("with a row in slot %d look %d of 6 finds %v, want %v", row.Slot, i, got, want)
+			}
+		}
+		s.wantPeek(false, look(row.Seq)...)
+		s.publish(schema.NewJob("crm", "a", nil), schema.NewEvent("paid", nil))
+		if all := found(row.Seq); !slices.Contains(all[:3], true) || !slices.Contains(all[3:], true) {
+			t.Errorf("with one row more in each stream the looks find %v", all)
+		}
+	})
+
 	t.Run("what is not removed comes back", func(t *testing.T) {
 		s := start(t, open)
 		n := s.shards(schema.Jobs)

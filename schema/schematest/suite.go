@@ -22,10 +22,37 @@ func start[Tx any](t *testing.T, open Opener[Tx]) *suite[Tx] {
 	t.Helper()
 	t.Parallel()
 	s := &suite[Tx]{open(t), t, t.Context()}
+	reader := s.Reader
+	s.Reader = func(ref schema.ShardRef, shards int) Reader { return peeking[Tx]{reader(ref, shards), s} }
 	if _, _, err := s.Store.MigrateUp(s.ctx); err != nil {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// A peeking reader shows with each read that a look says so if there are rows: those that were read are still there.
+type peeking[Tx any] struct {
+	Reader
+	s *suite[Tx]
+}
+
+func (r peeking[Tx]) Read(ctx context.Context, p schema.ReadParams) ([]schema.Row, error) {
+	look := r.Look(p)
+	rows, err := r.Reader.Read(ctx, p)
+	if len(rows) > 0 {
+		r.s.wantPeek(true, look)
+	}
+	return rows, err
+}
+
+// wantPeek ends the test unless a look finds something, or nothing.
+func (s *suite[Tx]) wantPeek(want bool, looks ...schema.Look) {
+	s.t.Helper()
+	found, err := s.Store.Peek(s.ctx, looks)
+	s.must(err)
+	if len(found) != len(looks) || slices.Contains(found, !want) {
+		s.t.Fatalf("the looks %+v find %v, want all of them %v", looks, found, want)
+	}
 }
 
 func (s *suite[Tx]) must(err error) {
@@ -149,6 +176,8 @@ func idsOf(envs []schema.Envelope) []string {
 func start2[Tx any](t *testing.T, open Opener[Tx]) *suite[Tx] {
 	t.Helper()
 	s := &suite[Tx]{open(t), t, t.Context()}
+	reader := s.Reader
+	s.Reader = func(ref schema.ShardRef, shards int) Reader { return peeking[Tx]{reader(ref, shards), s} }
 	_, _, err := s.Store.MigrateUp(s.ctx)
 	s.must(err)
 	return s

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"fmt"
 
 	"github.com/millbridge/millbridge/schema"
@@ -47,7 +48,7 @@ func (r *Reader) read(ctx context.Context, p schema.ReadParams) ([]schema.Row, e
 		FROM millbridge_outbox AS o
 		WHERE stream = ? AND (slot * ?) >> 16 = ?
 		AND seq NOT IN (SELECT value FROM json_each(?))
-		AND (order_lock IS NULL OR NOT EXISTS (SELECT 1 FROM millbridge_parked AS p WHERE p.order_lock = o.order_lock AND p.seq < o.seq))
+		AND `+sqlInFront+`
 		ORDER BY seq LIMIT ?`, string(r.ref.Stream), r.ref.Generation, r.ref.Shard, string(r.ref.Stream), r.shards, r.ref.Shard, list(p.Exclude), p.MaxRows)
 	if err != nil {
 		return nil, err
@@ -72,6 +73,53 @@ func (r *Reader) read(ctx context.Context, p schema.ReadParams) ([]schema.Row, e
 	}
 	return rows, found.Err()
 }
+
+// Look returns what the reader knows before a read with these parameters, for [Store.Peek].
+func (r *Reader) Look(p schema.ReadParams) schema.Look {
+	first := func(shard int) int { return (shard<<16 + r.shards - 1) / r.shards }
+	return schema.Look{Stream: r.ref.Stream, FromSlot: first(r.ref.Shard), ToSlot: first(r.ref.Shard+1) - 1, Exclude: p.Exclude}
+}
+
+// Peek tells for each look whether its reader may find something to read now, in one short statement.
+func (s *Store) Peek(ctx context.Context, looks []schema.Look) (found []bool, err error) {
+	if len(looks) == 0 {
+		return nil, nil
+	}
+	type look struct {
+		Stream   string
+		From, To int
+		Exclude  []int64
+	}
+	asked := make([]look, len(looks))
+	for i, l := range looks {
+		asked[i] = look{string(l.Stream), l.FromSlot, l.ToSlot, append([]int64{}, l.Exclude...)} // NULL would exclude all
+	}
+	param, err := json.Marshal(asked)
+	if err != nil {
+		return nil, wrap("look for rows in outbox", err)
+	}
+	rows, err := s.read.QueryContext(ctx, `
+		SELECT w.key FROM json_each(?) AS w WHERE EXISTS (SELECT 1 FROM millbridge_outbox AS o
+		WHERE o.stream = w.value->>'Stream' AND o.slot BETWEEN w.value->>'From' AND w.value->>'To'
+		AND o.seq NOT IN (SELECT value FROM json_each(w.value, '$.Exclude'))
+		AND `+sqlInFront+`)`, string(param))
+	if err != nil {
+		return nil, wrap("look for rows in outbox", err)
+	}
+	defer rows.Close()
+	found = make([]bool, len(looks))
+	for rows.Next() {
+		var i int
+		if err := rows.Scan(&i); err != nil {
+			return nil, wrap("look for rows in outbox", err)
+		}
+		found[i] = true
+	}
+	return found, wrap("look for rows in outbox", rows.Err())
+}
+
+// sqlInFront is whether row o may be sent before any parked row of its ordering key.
+const sqlInFront = `(order_lock IS NULL OR NOT EXISTS (SELECT 1 FROM millbridge_parked AS p WHERE p.order_lock = o.order_lock AND p.seq < o.seq))`
 
 // flush makes sure that all rows up to seq are on disk. Writing with synchronous=FULL syncs the write-ahead log, and
 // with it all commits before, whatever connections made them and however they were set.

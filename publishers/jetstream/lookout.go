@@ -1,0 +1,127 @@
+package jetstream
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/millbridge/millbridge/schema"
+)
+
+// rereadEvery is how often an idle shard reads by itself. A look is only a hint; the reads make sure, and they let readers
+// forget what was sent.
+const rereadEvery = time.Second
+
+// A lookout looks at the outbox for all shards of a process that have nothing to do, with one short statement in place of
+// a read for each, and wakes those for which there is something.
+type lookout struct {
+	store    Store
+	min, max time.Duration // between two looks
+	nudged   <-chan struct{}
+	joined   chan struct{} // a shard has begun to wait
+
+	mu      sync.Mutex
+	waiting map[*watch]struct{}
+}
+
+// A watch is a shard that waits.
+type watch struct {
+	look  schema.Look
+	found chan struct{} // closed when there may be something
+}
+
+func newLookout(f *Forwarder) *lookout {
+	return &lookout{
+		store: f.store, min: f.cfg.PollMin, max: f.cfg.PollMax, nudged: f.nudged, joined: make(chan struct{}, 1),
+		waiting: make(map[*watch]struct{}),
+	}
+}
+
+// await waits until there may be something to read, for d at most, or until one of the contexts ends. It reports whether
+// to go on.
+func (l *lookout) await(intake, ctx context.Context, look schema.Look, d time.Duration) bool {
+	w := &watch{look: look, found: make(chan struct{})}
+	l.mu.Lock()
+	l.waiting[w] = struct{}{}
+	l.mu.Unlock()
+	signal(l.joined)
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-w.found:
+	case <-timer.C:
+	case <-intake.Done():
+	case <-ctx.Done():
+	}
+	l.mu.Lock()
+	delete(l.waiting, w)
+	l.mu.Unlock()
+	return intake.Err() == nil && ctx.Err() == nil
+}
+
+// keep looks until ctx ends: at once after a nudge or when a shard begins to wait, then ever more seldom. However many
+// nudges come, two looks are a little apart, so that one finds what several transactions have left.
+func (l *lookout) keep(ctx context.Context) {
+	timer := time.NewTimer(l.min)
+	defer timer.Stop()
+	for idle := l.min; ; {
+		timer.Reset(idle)
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+			idle = min(2*idle, l.max)
+		case <-l.nudged:
+			idle = l.min // what we were nudged for may not be visible yet
+		case <-l.joined:
+		}
+		began := time.Now()
+		found, err := l.once(ctx)
+		if found {
+			idle = l.min
+		}
+		pause := min(l.min, 2*time.Since(began))
+		if err != nil {
+			pause = l.max
+		}
+		timer.Reset(pause)
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+	}
+}
+
+// once looks once and wakes the shards for which there may be something, or all of them if that cannot be told: what
+// there is to say about the database, their reads say. woken is whether there was one.
+func (l *lookout) once(ctx context.Context) (woken bool, err error) {
+	l.mu.Lock()
+	watches, looks := make([]*watch, 0, len(l.waiting)), make([]schema.Look, 0, len(l.waiting))
+	for w := range l.waiting {
+		watches, looks = append(watches, w), append(looks, w.look)
+	}
+	l.mu.Unlock()
+	if len(looks) == 0 {
+		return false, nil
+	}
+	found, err := l.store.Peek(ctx, looks)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, w := range watches {
+		if _, waits := l.waiting[w]; waits && (err != nil || found[i]) {
+			delete(l.waiting, w)
+			close(w.found)
+			woken = true
+		}
+	}
+	return woken, err
+}
+
+// signal puts a token into a channel that has room for one.
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
