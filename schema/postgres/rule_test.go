@@ -60,7 +60,7 @@ func (w *floorWorld) late(store *postgres.Store, key string) (left int) {
 	_, stop := w.forward(store)
 	first := begin(w.t, w.pool, pgx.ReadCommitted)
 	w.publish(first, store, key)
-	<-time.After(700 * time.Millisecond) // several reads and observations
+	<-time.After(2500 * time.Millisecond) // two reads of an idle shard, with an observation between them
 	commit(w.t, first)
 	second := begin(w.t, w.pool, pgx.ReadCommitted)
 	e := w.publish(second, store, key)
