@@ -158,11 +158,19 @@ func TestOrdered_processes_that_come_and_go(t *testing.T) {
 }
 
 // A process that dies takes many messages along that it had in hand. Only what runs when it dies is given up for that.
-func TestOrdered_crashes_are_blamed_on_what_runs(t *testing.T) {
-	t.Parallel()
+func TestTrial_crashes_are_blamed_on_what_runs(t *testing.T) {
+	for name, ordered := range map[string]bool{"ordered": true, "not ordered": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			policy := orderedPolicy(3)
+			policy.Ordered, policy.MaxCrashes = ordered, 3
+			crashesAreBlamed(t, policy)
+		})
+	}
+}
+
+func crashesAreBlamed(t *testing.T, policy handlers.Policy) {
 	b := onSQLite(t)
-	policy := orderedPolicy(3)
-	policy.MaxCrashes = 3
 	sender := b.open(calm)
 	for _, name := range []string{"bad", "1", "2", "3"} {
 		b.publish(sender, schema.NewJob("ledger", "book", []byte(name)))

@@ -15,7 +15,7 @@
 //
 //   - settle decides what the broker hears: an ack, or when to hand the message out again. It records failures and
 //     keeps what is given up as a dead letter.
-//   - trial tells, for ordered targets, which message is to blame when a process dies with many in hand.
+//   - trial tells which message is to blame when a process dies with many in hand.
 //   - timeout gives each attempt its time.
 //   - idempotency asks the inbox whether the message's key is handled, given up or in other hands, and marks it as
 //     handled; by a lease or in the handler's own transaction (see [handlers.Mode]).

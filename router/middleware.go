@@ -18,12 +18,12 @@ import (
 func (c *chain) timeout(next message.HandlerFunc) message.HandlerFunc {
 	return func(msg *message.Message) ([]*message.Message, error) {
 		outer, limit := msg.Context(), runOf(msg).timeout
-		ctx, cancel := context.WithTimeoutCause(outer, limit, errTimeout)
-		defer cancel()
+		ctx := &lazyContext{parent: outer, deadline: time.Now().Add(limit), cause: errTimeout}
+		defer ctx.cancel(nil)
 		msg.SetContext(ctx)
 		defer msg.SetContext(outer)
 		out, err := next(msg)
-		if err != nil && context.Cause(ctx) == errTimeout {
+		if err != nil && ctx.Err() != nil && context.Cause(ctx) == errTimeout {
 			err = fmt.Errorf("no result within %v: %w", limit, err)
 		}
 		return out, err
@@ -113,17 +113,18 @@ func (c *chain) underLease(msg *message.Message, r *run, next message.HandlerFun
 // done marks the key as handled. While the database is away it tries again, also when the lease may have ended by then:
 // if nobody has taken over, the database still knows the run, and to give up would have the handler called again.
 func (c *chain) done(r *run) error {
-	var impossible *reportError
 	for pause := c.firstPause; ; pause = min(2*pause, maxPause) {
 		ctx, cancel := storeContext(r.ctx)
 		killpoint.At(killpoint.BeforeInbox)
 		err := c.markDone(ctx, r)
 		cancel()
-		switch {
-		case err == nil:
+		if err == nil {
 			killpoint.At(killpoint.AfterInbox)
 			r.claimed = false
 			return nil
+		}
+		var impossible *reportError
+		switch {
 		case errors.Is(err, schema.ErrLeaseLost):
 			return errLeaseLost
 		case errors.As(err, &impossible):
@@ -204,7 +205,7 @@ func (c *chain) answer(r *run, res schema.ClaimResult) error {
 	case schema.ClaimReused:
 		return &verdictError{schema.CauseKeyReused, fmt.Sprintf("%v: message %s used the key first", schema.ErrKeyReused, res.Record.MessageID)}
 	}
-	if n := r.fruitless(); n >= uint64(c.policy.MaxCrashes) && !r.onTrial {
+	if n := r.fruitless(); n >= uint64(max(c.policy.MaxCrashes-1, 1)) && !r.onTrial { // what is left is for its trial
 		return &verdictError{schema.CauseCrashing, fmt.Sprintf("crashing: %d deliveries in a row ended without a result", n)}
 	}
 	return nil

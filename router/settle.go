@@ -48,18 +48,18 @@ func (c *chain) settle(next message.HandlerFunc) message.HandlerFunc {
 }
 
 func (c *chain) process(msg *message.Message, d *subscribers.Delivery, next message.HandlerFunc) outcome {
-	ctx, cancel := context.WithCancelCause(msg.Context())
-	defer cancel(nil)
 	r, err := c.newRun(d)
 	if err != nil {
-		return c.buryForeign(ctx, r, err)
+		return c.buryForeign(msg.Context(), r, err)
 	}
-	r.ctx, r.cancel = ctx, cancel
+	ctx := &lazyContext{parent: msg.Context(), key: runKey{}, val: r}
+	defer ctx.cancel(nil)
+	r.ctx, r.cancel = ctx, ctx.cancel
 	if !c.runs.begin(r) {
 		return later(0)
 	}
 	defer c.runs.end(r)
-	msg.SetContext(context.WithValue(ctx, runKey{}, r))
+	msg.SetContext(ctx)
 	leave, ok := c.admit(r)
 	if !ok {
 		c.unbegun(r)
@@ -68,7 +68,11 @@ func (c *chain) process(msg *message.Message, d *subscribers.Delivery, next mess
 	defer leave()
 	defer c.breaker.giveBack(r) // by what did not come to its handler
 	for pause := c.firstPause; ; pause = min(2*pause, maxPause) {
-		_, err = next(msg)
+		if _, err = next(msg); err == nil {
+			out := c.succeeded(r)
+			c.settled(r)
+			return out
+		}
 		if c.cut(r, msg.Context(), err) {
 			err = &storeError{err}
 			r.started = false
@@ -129,20 +133,23 @@ func (c *chain) cut(r *run, ctx context.Context, err error) bool {
 	return r.cuts < limit
 }
 
-// conclude carries out what the end of a run asks for.
+// succeeded is the end of a run that has handled its message.
+func (c *chain) succeeded(r *run) outcome {
+	c.stats.handled()
+	if c.log.Enabled(r.ctx, slog.LevelDebug) {
+		c.log.Debug("handled", r.fields()...)
+	}
+	r.decision = &handlers.Decision{Verdict: handlers.Ack}
+	c.noteCircuit(r, nil, *r.decision)
+	return acked
+}
+
+// conclude carries out what the end of a run asks for that has not.
 func (c *chain) conclude(r *run, err error) outcome {
 	var busy *busyError
 	var died *diedError
 	var verdict *verdictError
 	switch {
-	case err == nil:
-		c.stats.handled()
-		if c.log.Enabled(r.ctx, slog.LevelDebug) {
-			c.log.Debug("handled", r.fields()...)
-		}
-		r.decision = &handlers.Decision{Verdict: handlers.Ack}
-		c.noteCircuit(r, nil, *r.decision)
-		return acked
 	case errors.Is(err, errHandled), errors.Is(err, errSuperseded):
 		if r.record.Sequence != r.inbox.Sequence && !c.noteSettled(r.ctx, r.inbox) {
 			return later(maxPause)

@@ -12,16 +12,16 @@ import (
 // trialMark is noted as the deliveries of a message whose run is on trial. No broker counts so far.
 const trialMark = 1 << 62
 
-// trial keeps messages of an ordered target from being given up for crashes that are not theirs. The process that
-// consumes has many messages in hand, and when it dies all of them count a delivery without a result, also those that
-// were never handed to a handler. So the count only makes a message suspect: it runs once more, with a mark in the inbox
-// and no other suspect beside it. If it comes back with the mark, it was running when the process died.
+// trial keeps messages from being given up for crashes that are not theirs. A process has more messages in hand than run,
+// and when it dies all of them count a delivery without a result, also those that were never handed to a handler. So the
+// count only makes a message suspect: it runs once more, with a mark in the inbox and no other suspect beside it. If it
+// comes back with the mark, it was running when the process died.
 func (c *chain) trial(next message.HandlerFunc) message.HandlerFunc {
-	if !c.policy.Ordered {
-		return next
-	}
 	return func(msg *message.Message) ([]*message.Message, error) {
 		_, err := next(msg)
+		if err == nil {
+			return nil, nil
+		}
 		r := runOf(msg)
 		var verdict *verdictError
 		if !errors.As(err, &verdict) || verdict.cause != schema.CauseCrashing || r.record.Deliveries == trialMark {

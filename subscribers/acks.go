@@ -11,42 +11,52 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// sendEvery is how often a few acks are sent at most: each alone would cost client and server a system call.
-const sendEvery = 500 * time.Microsecond
+const (
+	// sendEvery is how often a few acks are sent at most: each alone would cost client and server a system call.
+	sendEvery = time.Millisecond
+	// enoughAcks are sent at once.
+	enoughAcks = 64
+)
 
-// acks asks the server to confirm acks. All answers come to one inbox, so that many can be on their way at once for
-// little more than the ack itself costs.
+// acks sends acks, and asks the server to confirm them if they are to be. All answers come to one inbox, so that many can
+// be on their way at once for little more than the ack itself costs.
 type acks struct {
-	nc    *nats.Conn
-	inbox string
-	few   int // fewer than this are sent no more often than sendEvery
+	life    context.Context // nobody is answered later than it ends
+	nc      *nats.Conn
+	confirm bool
+	inbox   string
 
 	mu     sync.Mutex
 	sub    *nats.Subscription
 	last   uint64
 	open   map[uint64]*asked
-	unsent []uint64
+	unsent []*asked
 	sent   time.Time // when some were sent last
 	due    bool      // the others will be sent
 }
 
-// asked is an ack that the server is asked to confirm.
+// asked is an ack that somebody waits for.
 type asked struct {
-	reply  string // where the ack goes
-	answer chan error
-	old    bool // it was there at the last call of expire
+	id    uint64
+	reply string // where the ack goes
+	by    answerer
+	old   bool // it was there at the last call of expire
 }
 
-func newAcks(nc *nats.Conn, few int) *acks {
-	return &acks{nc: nc, inbox: nc.NewInbox(), few: few, open: make(map[uint64]*asked)}
+// An answerer is told what has become of its ack: that the server has confirmed it, or that it is sent if nobody is asked
+// to confirm it. It must not block.
+type answerer interface{ answered(err error) }
+
+func newAcks(life context.Context, nc *nats.Conn, confirm bool) *acks {
+	return &acks{life: life, nc: nc, confirm: confirm, inbox: nc.NewInbox(), open: make(map[uint64]*asked)}
 }
 
-// listen must have succeeded before the first ack; it can be called again.
+// listen must have succeeded before the first ack that is to be confirmed; it can be called again.
 func (a *acks) listen() (err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.sub == nil {
-		if a.sub, err = a.nc.Subscribe(a.inbox+".*", a.answered); err != nil {
+		if a.sub, err = a.nc.Subscribe(a.inbox+".*", a.receive); err != nil {
 			return fmt.Errorf("subscribe to confirmations: %w", err)
 		}
 	}
@@ -55,29 +65,28 @@ func (a *acks) listen() (err error) {
 
 var errUnconfirmed = errors.New("the server has not confirmed the ack")
 
-// confirmed acks m and waits until the server has confirmed that, or does not seem to.
-func (a *acks) confirmed(ctx context.Context, m *nats.Msg) error {
-	one := &asked{reply: m.Reply, answer: make(chan error, 1)}
-	id := a.ask(one)
-	select {
-	case err := <-one.answer:
-		return err
-	case <-ctx.Done():
-		a.take(id)
-		return context.Cause(ctx)
-	}
+// waiting is an answerer that somebody waits for.
+type waiting chan error
+
+func (w waiting) answered(err error) { w <- err }
+
+// confirmed acks a message and waits for what becomes of that.
+func (a *acks) confirmed(reply string) error {
+	w := make(waiting, 1)
+	a.ask(reply, w)
+	return <-w
 }
 
 // ask sends the ack, at once or together with others.
-func (a *acks) ask(one *asked) (id uint64) {
+func (a *acks) ask(reply string, by answerer) {
 	now := time.Now()
 	a.mu.Lock()
 	a.last++
-	id = a.last
-	a.open[id] = one
-	a.unsent = append(a.unsent, id)
+	one := &asked{id: a.last, reply: reply, by: by}
+	a.open[one.id] = one
+	a.unsent = append(a.unsent, one)
 	wait := a.sent.Add(sendEvery).Sub(now)
-	send := len(a.unsent) >= a.few || wait <= 0
+	send := len(a.unsent) >= enoughAcks || wait <= 0
 	if !send && !a.due {
 		a.due = true
 		time.AfterFunc(wait, a.send)
@@ -86,65 +95,79 @@ func (a *acks) ask(one *asked) (id uint64) {
 	if send {
 		a.send()
 	}
-	return id
+	if a.life.Err() != nil {
+		a.giveUp()
+	}
 }
 
 // send sends what is not sent yet.
 func (a *acks) send() {
 	a.mu.Lock()
-	ids := a.unsent
+	asks := a.unsent
 	a.unsent, a.due = nil, false
-	if len(ids) > 0 {
+	if len(asks) > 0 {
 		a.sent = time.Now()
 	}
-	asks := make([]*asked, len(ids))
-	for i, id := range ids {
-		asks[i] = a.open[id]
-	}
 	a.mu.Unlock()
-	for i, one := range asks {
-		if one == nil { // nobody waits for it any more
-			continue
-		}
-		if err := a.nc.PublishRequest(one.reply, a.inbox+"."+strconv.FormatUint(ids[i], 10), []byte("+ACK")); err != nil && a.take(ids[i]) != nil {
-			one.answer <- err
+	for _, one := range asks {
+		if !a.confirm {
+			err := a.nc.Publish(one.reply, ack)
+			a.answer(one.id, err)
+		} else if err := a.nc.PublishRequest(one.reply, a.inbox+"."+strconv.FormatUint(one.id, 10), ack); err != nil {
+			a.answer(one.id, err)
 		}
 	}
 }
 
-// take returns the ack with this number if it is still waited for.
-func (a *acks) take(id uint64) *asked {
+var ack = []byte("+ACK")
+
+// answer tells who waits for the ack with this number, if somebody still does.
+func (a *acks) answer(id uint64, err error) {
 	a.mu.Lock()
-	defer a.mu.Unlock()
 	one := a.open[id]
 	delete(a.open, id)
-	return one
+	a.mu.Unlock()
+	if one != nil {
+		one.by.answered(err)
+	}
 }
 
-// answered is called for each answer. One without a consumer comes from a server that does not know the consumer any more.
-func (a *acks) answered(m *nats.Msg) {
+// receive is called for each answer. One without a consumer comes from a server that does not know the consumer any more.
+func (a *acks) receive(m *nats.Msg) {
 	id, err := strconv.ParseUint(m.Subject[min(len(m.Subject), len(a.inbox)+1):], 10, 64)
 	if err != nil {
 		return
 	}
-	if one := a.take(id); one != nil {
-		if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
-			err = nats.ErrNoResponders
-		}
-		one.answer <- err
+	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
+		err = nats.ErrNoResponders
 	}
+	a.answer(id, err)
 }
 
 // expire gives up all acks that were waited for already when it was called before: the ack or its answer is lost.
 func (a *acks) expire() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for id, one := range a.open {
-		if one.old {
-			delete(a.open, id)
-			one.answer <- errUnconfirmed
-		}
+	a.end(errUnconfirmed, func(one *asked) bool {
+		was := one.old
 		one.old = true
+		return was
+	})
+}
+
+// giveUp answers everybody who still waits when life is over.
+func (a *acks) giveUp() { a.end(context.Cause(a.life), func(*asked) bool { return true }) }
+
+func (a *acks) end(err error, which func(*asked) bool) {
+	a.mu.Lock()
+	var ended []*asked
+	for id, one := range a.open {
+		if which(one) {
+			delete(a.open, id)
+			ended = append(ended, one)
+		}
+	}
+	a.mu.Unlock()
+	for _, one := range ended {
+		one.by.answered(err)
 	}
 }
 

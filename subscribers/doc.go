@@ -7,10 +7,11 @@
 // matter what the message looks like. A message that Watermill's wire format cannot express is handed out like any
 // other, with what arrived in its [Delivery].
 //
-// Never more messages are asked for than there are free places for them ([Config.MaxInFlight]), and the server is told
-// every third of the ack wait that a message is still being worked on, so a slow handler does not see its messages
-// handed to somebody else. Messages that are fetched but not handed out when the subscriber stops are given back at
-// once.
+// Never more messages are handed out than [Config.MaxInFlight]. As many more are asked for as were settled in the last 20
+// milliseconds, at most 512, so that quick handlers are never idle; slow ones have none that wait here and could be with
+// another process. The server is told every third of the ack wait that a message is still in hand, so neither a slow
+// handler nor one that waits sees its messages handed to somebody else. Messages that are fetched but not handed out when
+// the subscriber stops are given back at once.
 //
 // The context of a message does not end with the subscription: a handler that runs when the subscriber is closed may
 // finish and acknowledge, up to [Config.CloseTimeout].

@@ -35,7 +35,6 @@ func (l *line) survey(ctx context.Context) error {
 		l.sub.log.Info("waiting for what was handed out before", "messages", info.NumAckPending)
 	}
 	l.size = max(l.order.Window, info.NumAckPending)
-	l.places = newSlots(l.size)
 	return nil
 }
 

@@ -19,63 +19,75 @@ var errCloseTimeout = schema.WithKind(schema.Shutdown, errors.New("the subscribe
 // handling is one message between its arrival and its settlement.
 type handling struct {
 	*subscription
-	m *nats.Msg
-	d *Delivery
+	m      *nats.Msg
+	d      *Delivery
+	cancel context.CancelCauseFunc // ends the message's context
+	ended  chan struct{}           // of an ordered one: closed when it is acked
 
 	mu       sync.Mutex
 	alive    time.Time // when the server last heard that it is being worked on
 	settling bool      // it hears no more of that
 }
 
-// work handles m, and then one message after the other until the subscription ends.
-func (s *subscription) work(m *nats.Msg) {
-	for ok := true; ok; m, ok = <-s.idle {
-		s.handle(m)
-		s.slots.give(1)
-		s.open.Done()
-		s.wg.Done()
+// work handles one message after the other until the subscription ends.
+func (s *subscription) work() {
+	for h := range s.ready {
+		h.handle()
 	}
 }
 
-// handle hands m out, keeps it from being handed to somebody else and settles it as its receiver says.
-func (s *subscription) handle(m *nats.Msg) {
-	d, err := newDelivery(m)
-	if err != nil {
-		s.senders.Done()
-		s.log.Error("a message without delivery data was ignored", "error", schema.OneLine(err.Error()))
-		return
-	}
-	h := &handling{subscription: s, m: m, d: d, alive: time.Now()}
-	s.inHand.add(h)
-	defer s.inHand.remove(h)
-	ctx, cancel := context.WithCancelCause(context.WithValue(s.base, deliveryKey{}, d))
-	defer cancel(nil)
-	msg := d.message()
+// handle hands the message out, keeps it from being handed to somebody else and settles it as its receiver says.
+func (h *handling) handle() {
+	msg := h.d.message()
+	var ctx context.Context
+	ctx, h.cancel = context.WithCancelCause(context.WithValue(h.base, deliveryKey{}, h.d))
 	msg.SetContext(ctx)
 
-	handedOut := h.handOut(msg)
-	s.senders.Done()
-	if !handedOut {
-		h.giveBack()
+	if !h.handOut(msg) {
+		h.refuse()
 		return
 	}
-	abandon, over := s.abandon, (<-chan struct{})(nil)
+	h.senders.Done()
+	abandon, end := h.abandon, (<-chan struct{})(nil)
 	for {
 		select {
 		case <-msg.Acked():
 			h.ack()
 			return
 		case <-msg.Nacked():
-			h.nak(time.Duration(d.retryIn.Load()))
+			h.nak(time.Duration(h.d.retryIn.Load()))
+			h.over()
 			return
 		case <-abandon:
-			cancel(errCloseTimeout)
-			abandon, over = nil, s.life.Done()
-		case <-over:
-			s.unfinished.Add(1)
+			h.cancel(errCloseTimeout)
+			abandon, end = nil, h.life.Done()
+		case <-end:
+			h.unfinished.Add(1)
+			h.over()
 			return
 		}
 	}
+}
+
+// refuse gives a message back that nobody was handed.
+func (h *handling) refuse() {
+	h.senders.Done()
+	h.giveBack()
+	h.over()
+}
+
+// over ends the life of the message here.
+func (h *handling) over() {
+	if h.ended != nil {
+		close(h.ended)
+		return
+	}
+	if h.cancel != nil {
+		h.cancel(nil)
+	}
+	h.inHand.remove(h)
+	h.slots.give()
+	h.open.Done()
 }
 
 // handOut passes msg on; false if the subscription ended first.
@@ -106,20 +118,36 @@ func (h *handling) inProgress() {
 	h.alive = time.Now()
 }
 
-// ack settles the message as done. When the server has not heard of it for the whole ack wait, somebody else may have
-// it, and this run has no say any more.
+// ack settles the message as done, and its life here is over when the server has heard of it. When the server has not
+// heard of it for the whole ack wait, somebody else may have it, and this run has no say any more.
 func (h *handling) ack() {
 	killpoint.At(killpoint.BeforeAck)
-	err := h.settle(func() error {
-		if h.cfg.DoubleAck {
-			return h.acks.confirmed(h.life, h.m)
-		}
-		return h.m.Ack()
-	})
+	if h.mayTell(h.settles()) != nil {
+		h.insist()
+		return
+	}
+	h.acks.ask(h.m.Reply, h)
+}
+
+// answered is told what has become of the ack.
+func (h *handling) answered(err error) {
 	killpoint.At(killpoint.AfterAck)
-	if err != nil {
+	if err == nil {
+		h.over()
+		return
+	}
+	go func() {
+		h.wait()
+		h.insist()
+	}()
+}
+
+// insist acks until the server has heard of it or it is too late.
+func (h *handling) insist() {
+	if err := h.settle(func() error { return h.acks.confirmed(h.m.Reply) }); err != nil {
 		h.log.Warn("message not acked, it will come again", "sequence", h.d.Sequence, "error", schema.OneLine(err.Error()))
 	}
+	h.over()
 }
 
 func (h *handling) nak(wait time.Duration) {
@@ -146,26 +174,40 @@ func (h *handling) giveBack() {
 
 var errTooLate = errors.New("its ack wait has passed")
 
+// settles says that the outcome is about to be told, and until when it counts.
+func (h *handling) settles() (until time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.settling = true
+	return h.alive.Add(h.cfg.AckWait)
+}
+
+func (h *handling) mayTell(until time.Time) error {
+	switch {
+	case h.life.Err() != nil:
+		return context.Cause(h.life)
+	case !time.Now().Before(until):
+		return errTooLate
+	}
+	return nil
+}
+
 // settle tells the server the outcome and tries again while the message is still this run's, since a connection that
 // is away for a moment is no reason to do the work twice.
 func (h *handling) settle(tell func() error) (err error) {
-	h.mu.Lock()
-	h.settling = true
-	until := h.alive.Add(h.cfg.AckWait)
-	h.mu.Unlock()
-	for {
-		switch {
-		case h.life.Err() != nil:
-			return errors.Join(context.Cause(h.life), err)
-		case !time.Now().Before(until):
-			return errors.Join(errTooLate, err)
+	for until := h.settles(); ; h.wait() {
+		if late := h.mayTell(until); late != nil {
+			return errors.Join(late, err)
 		}
 		if err = tell(); err == nil || errors.Is(err, nats.ErrMsgAlreadyAckd) {
 			return nil
 		}
-		select {
-		case <-time.After(firstPause):
-		case <-h.life.Done():
-		}
+	}
+}
+
+func (h *handling) wait() {
+	select {
+	case <-time.After(firstPause):
+	case <-h.life.Done():
 	}
 }

@@ -58,7 +58,7 @@ func (l *line) consume(ctx context.Context) error {
 		return errTakenOver
 	}
 	defer l.pause()
-	return s.pullAll(ctx, stop, l.size, l.take, func(n int) { l.places.give(n) }, l.receive)
+	return s.pullAll(ctx, stop, l.size, l)
 }
 
 // standsOn reports whether this process is the one that consumes, and whether what it knew is still true. When it cannot

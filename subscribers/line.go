@@ -20,12 +20,13 @@ type line struct {
 	sub         *subscription
 	order       *Order
 	name, owner string
-	room, ended chan struct{} // signal that a message was settled, and that a run has ended
+	room, ended chan struct{} // signal that there is room for more, and that a run has ended
 
 	mu        sync.Mutex
 	q         *queues
-	places    *slots
-	size      int // of places at the beginning
+	size      int       // how many messages may be in hand
+	full      bool      // room is waited for
+	asked     time.Time // when messages were asked for last
 	running   int
 	hold      *hold // nil unless this process consumes
 	elsewhere bool  // another process consumes
@@ -41,7 +42,7 @@ type line struct {
 func newLine(s *subscription) *line {
 	return &line{
 		sub: s, order: s.cfg.Order, name: "order/" + s.cfg.Stream + "/" + s.spec.Durable, owner: schema.NewID(),
-		room: make(chan struct{}, 1), ended: make(chan struct{}, 1), q: newQueues(), places: newSlots(s.cfg.Order.Window), size: s.cfg.Order.Window,
+		room: make(chan struct{}, 1), ended: make(chan struct{}, 1), q: newQueues(), size: s.cfg.Order.Window,
 	}
 }
 
@@ -52,43 +53,51 @@ func signal(c chan struct{}) {
 	}
 }
 
-// take takes all free places and says how many bytes may come; 0 places when ctx ends first.
-func (l *line) take(ctx context.Context) (n, bytes int) {
-	n = l.places.takeAll(ctx)
-	for n > 0 {
-		l.mu.Lock()
-		left, all := l.order.WindowBytes-l.q.bytes, l.gathering != nil
-		l.mu.Unlock()
-		switch {
-		case all: // what another process had in hand fits in here, too
-			return n, 0
-		case left > 0:
-			return n, max(left, int(l.sub.js.Conn().MaxPayload())+schema.MaxHeaderBytes)
-		}
-		select {
-		case <-l.room:
-		case <-ctx.Done():
-			l.places.give(n)
-			return 0, 0
-		}
+// want asks for all that there is room for, one request at a time: what others had in hand must fit in, and the bytes of
+// what is on its way are not known.
+func (l *line) want(asked int) (n, bytes int, wait time.Duration) {
+	if asked > 0 {
+		return 0, 0, 0
 	}
-	return 0, 0
+	now := time.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n = l.size - len(l.q.bySeq)
+	left, all := l.order.WindowBytes-l.q.bytes, l.gathering != nil
+	if l.full = n <= 0 || !all && left <= 0; l.full {
+		return 0, 0, 0
+	}
+	if wait = l.asked.Add(askEvery).Sub(now); n < l.size/4 && wait > 0 {
+		return 0, 0, wait
+	}
+	l.asked = now
+	if all {
+		return n, 0, 0
+	}
+	return n, max(left, int(l.sub.js.Conn().MaxPayload())+schema.MaxHeaderBytes), 0
+}
+
+func (l *line) more() <-chan struct{} { return l.room }
+
+// isRoom wakes who waits for room. The caller holds the lock.
+func (l *line) isRoom() {
+	if l.full {
+		l.full = false
+		signal(l.room)
+	}
 }
 
 // receive takes a message in hand.
 func (l *line) receive(m *nats.Msg) {
 	d, err := newDelivery(m)
 	if err != nil {
-		l.places.give(1)
 		l.sub.log.Error("a message without delivery data was ignored", "error", schema.OneLine(err.Error()))
 		return
 	}
 	key := l.order.Key(d)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.q.add(m, d, key) {
-		l.places.give(1)
-	}
+	l.q.add(m, d, key)
 	l.arrived(d)
 	l.dispatch()
 }
@@ -135,7 +144,9 @@ func (l *line) run(h *held, d *Delivery, msg *message.Message) {
 	for {
 		select {
 		case <-msg.Acked():
-			l.handling(h).ack()
+			done := l.handling(h)
+			done.ack()
+			<-done.ended
 			l.forget(h)
 			return
 		case <-msg.Nacked():
@@ -157,7 +168,7 @@ func (l *line) run(h *held, d *Delivery, msg *message.Message) {
 func (l *line) handling(h *held) *handling {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return &handling{subscription: l.sub, m: h.m, d: h.d, alive: h.alive}
+	return &handling{subscription: l.sub, m: h.m, d: h.d, alive: h.alive, ended: make(chan struct{})}
 }
 
 // back ends a run whose message is not settled: it waits here for its next try, or is given back if everything is.
@@ -194,8 +205,7 @@ func (l *line) forget(h *held) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.q.remove(h)
-	l.places.give(1)
-	signal(l.room)
+	l.isRoom()
 	l.runEnded()
 }
 
@@ -217,7 +227,7 @@ func (l *line) empty(ctx context.Context) bool {
 			leave = append(leave, h)
 		}
 	}
-	l.places.give(len(leave))
+	l.isRoom()
 	l.mu.Unlock()
 	for _, h := range leave {
 		(&handling{subscription: l.sub, m: h.m, d: h.d}).giveBack()

@@ -183,6 +183,41 @@ func TestFetchesNoMoreThanThereIsRoomFor(t *testing.T) {
 	none(t, msgs, 100*time.Millisecond)
 }
 
+// Quick handlers have messages that wait for them. When the handlers become slow, what waits is not handed to somebody
+// else, however long that lasts, and a stop gives it back at once.
+func TestC11_WhatWaitsForAHandIsKept(t *testing.T) {
+	b := setup(t)
+	b.publish(t, 400)
+	const hands, wait = 4, 600 * time.Millisecond
+	settings := func(c *subscribers.Config) { c.MaxInFlight, c.AckWait, c.CloseTimeout = hands, wait, 2*patience }
+	sub := b.subscriber(t, settings)
+	msgs := subscribe(t, sub)
+	for range 200 {
+		next(t, msgs).Ack()
+	}
+	var held []*message.Message
+	for range hands {
+		held = append(held, next(t, msgs))
+	}
+	none(t, msgs, 3*wait)
+	if info := b.info(t); info.NumAckPending <= hands || info.NumRedelivered != 0 {
+		t.Errorf("%d messages are out, %d of them again; want more than %d, and none again", info.NumAckPending, info.NumRedelivered, hands)
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- sub.Close() }()
+	other := subscribe(t, b.subscriber(t, settings))
+	for range 400 - 200 - hands {
+		next(t, other).Ack()
+	}
+	for _, m := range held {
+		m.Ack()
+	}
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+	b.left(t, 0)
+}
+
 func TestMessageContextKeepsValuesAndOutlivesTheSubscription(t *testing.T) {
 	b := setup(t)
 	b.publish(t, 2)

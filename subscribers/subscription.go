@@ -30,7 +30,8 @@ type subscription struct {
 	base   context.Context // of messages: same values, no end
 
 	out     chan *message.Message
-	idle    chan *nats.Msg // received by those who have settled a message and could handle another one
+	ready   chan *handling // what waits to be handed out
+	workers int            // how many goroutines hand out
 	senders sync.WaitGroup // messages that are not handed out yet
 	open    sync.WaitGroup // messages that are not settled
 	inHand  hands
@@ -50,8 +51,8 @@ func newSubscription(ctx context.Context, s *Subscriber, topic string, spec Cons
 		Subscriber: s, topic: topic, spec: spec,
 		log:  s.cfg.Logger.With("topic", topic, "consumer", spec.Durable),
 		base: context.WithoutCancel(ctx),
-		out:  make(chan *message.Message), idle: make(chan *nats.Msg),
-		inHand: hands{held: make(map[*handling]struct{})}, acks: newAcks(s.js.Conn(), s.cfg.MaxInFlight/4), slots: newSlots(s.cfg.MaxInFlight),
+		out:  make(chan *message.Message), ready: make(chan *handling, s.cfg.MaxInFlight+maxAhead),
+		inHand: hands{held: make(map[*handling]struct{})}, acks: newAcks(s.life, s.js.Conn(), s.cfg.DoubleAck), slots: newSlots(s.cfg.MaxInFlight),
 	}
 	sub.ctx, sub.cancel = context.WithCancel(ctx)
 	if s.cfg.Order != nil {
@@ -66,9 +67,11 @@ func (s *subscription) run() {
 	defer s.drop(s)
 	beating, rest := context.WithCancel(s.life)
 	s.wg.Go(func() { s.beat(beating) })
+	answered := context.AfterFunc(s.life, s.acks.giveUp)
 	defer s.wg.Go(func() { // what is in hand may be settled later than the subscription ends
 		s.open.Wait()
 		rest()
+		answered()
 		s.acks.close()
 	})
 	if s.line != nil {
@@ -76,7 +79,10 @@ func (s *subscription) run() {
 		defer s.line.finish()
 	}
 	defer func() {
-		close(s.idle)
+		close(s.ready)
+		for h := range s.ready { // all hands may be busy
+			h.refuse()
+		}
 		s.senders.Wait()
 		close(s.out)
 	}()
@@ -103,15 +109,11 @@ func (s *subscription) consume(ctx context.Context) error {
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	take := func(ctx context.Context) (int, int) { return s.slots.takeAll(ctx), 0 }
-	return s.pullAll(ctx, stop, s.cfg.MaxInFlight, take, s.slots.give, s.receive)
+	return s.pullAll(ctx, stop, s.cfg.MaxInFlight+maxAhead, s)
 }
 
-// pullAll asks for as many messages as take has places for, and bytes unless that is 0, until something is wrong or ctx
-// ends. It gives places back that were not used.
-func (s *subscription) pullAll(ctx context.Context, stop context.CancelCauseFunc, most int,
-	take func(context.Context) (n, bytes int), give func(int), receive func(*nats.Msg),
-) error {
+// pullAll asks for messages for r, which has room for so many, until something is wrong or ctx ends.
+func (s *subscription) pullAll(ctx context.Context, stop context.CancelCauseFunc, most int, r room) error {
 	var checks sync.WaitGroup
 	defer checks.Wait()
 	defer stop(nil)
@@ -126,38 +128,41 @@ func (s *subscription) pullAll(ctx context.Context, stop context.CancelCauseFunc
 		return err
 	}
 	s.report(nil)
-	for {
-		n, bytes := take(ctx)
-		if n == 0 {
-			p.close(receive)
-			return context.Cause(ctx)
-		}
-		got, err := p.pull(ctx, n, bytes, receive)
-		if err != nil {
-			if ctx.Err() == nil {
-				s.report(err) // before close, which waits for a server that may be silent
-			}
-			got += p.close(receive) // what the server still sent has its places among n
-		}
-		give(n - got)
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		if err != nil {
-			return err
-		}
+	if err = p.run(ctx, r); ctx.Err() != nil {
+		err = context.Cause(ctx)
+	} else {
+		s.report(err) // before close, which waits for a server that may be silent
 	}
+	p.close(r.receive)
+	return err
 }
 
-// receive starts the life of one message, which has a place.
+// maxPull is how many bytes one request asks for, unless one message may have more.
+const maxPull = 8 << 20
+
+func (s *subscription) want(asked int) (n, bytes int, wait time.Duration) {
+	n, wait = s.slots.want(asked)
+	return n, max(maxPull, int(s.js.Conn().MaxPayload())+schema.MaxHeaderBytes), wait
+}
+
+func (s *subscription) more() <-chan struct{} { return s.slots.more }
+
+// receive takes a message in hand and has it handed out when there is a free hand.
 func (s *subscription) receive(m *nats.Msg) {
+	d, err := newDelivery(m)
+	if err != nil {
+		s.log.Error("a message without delivery data was ignored", "error", schema.OneLine(err.Error()))
+		return
+	}
+	h := &handling{subscription: s, m: m, d: d, alive: time.Now()}
+	s.slots.take()
 	s.senders.Add(1)
 	s.open.Add(1)
-	s.wg.Add(1)
-	select {
-	case s.idle <- m:
-	default:
-		go s.work(m)
+	s.inHand.add(h)
+	s.ready <- h
+	if len(s.ready) > 0 && s.workers < s.cfg.MaxInFlight { // all others are busy
+		s.workers++
+		go s.work()
 	}
 }
 

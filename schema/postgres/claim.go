@@ -67,21 +67,18 @@ func mayRun(owner string) string {
 	            AND i.updated_at <= clock_timestamp()) -- else the clock has gone back since: what was to be waited for is over`
 }
 
-// claiming is the statement that claims runs of different keys; claimed gets the records of those that may go ahead.
-func claiming(runs []schema.Run, state schema.InboxState, claimed func(schema.InboxRecord)) statement {
-	a := arraysOf(runs)
+// claiming is the statement that claims runs of different keys; claimed gets the records of those that may go ahead, with
+// their places among the runs.
+func claiming(a runArrays, state schema.InboxState, claimed func(place int, record schema.InboxRecord)) statement {
 	if state == schema.InboxDone { // the transaction is what keeps others out
 		clear(a.owners)
 		clear(a.leases)
 	}
-	byHash := make(map[[32]byte]schema.Run, len(runs))
-	for i, run := range runs {
-		byHash[[32]byte(a.hashes[i])] = run
-	}
+	index := a.index()
 	sql, args := sqlClaimMany, []any{
 		a.hashes, a.handlers, a.messageIDs, a.bodyHashes, a.replays, a.owners, a.leases, a.locks, a.sequences, string(state),
 	}
-	if len(runs) == 1 {
+	if len(a.runs) == 1 {
 		sql, args = sqlClaimOne, []any{
 			a.hashes[0], a.handlers[0], a.messageIDs[0], a.bodyHashes[0], a.replays[0], a.owners[0], a.leases[0], a.locks[0], a.sequences[0],
 			string(state),
@@ -96,13 +93,14 @@ func claiming(runs []schema.Run, state schema.InboxState, claimed func(schema.In
 			if err := rows.Scan(&hash, &r.Attempts, &deliveries, &r.LastError, &r.UpdatedAt); err != nil {
 				return err
 			}
-			run := byHash[[32]byte(hash)]
+			place := index[[32]byte(hash)]
+			run := &a.runs[place]
 			r.Key, r.State, r.MessageID, r.BodyHash, r.Replay = run.Key, state, run.MessageID, run.BodyHash, run.Replay
 			r.Deliveries, r.Sequence = uint64(deliveries), run.Sequence
 			if state == schema.InboxRunning {
 				r.LeaseOwner = run.Owner
 			}
-			claimed(r)
+			claimed(place, r)
 			return nil
 		},
 	}
@@ -111,7 +109,7 @@ func claiming(runs []schema.Run, state schema.InboxState, claimed func(schema.In
 func claim(ctx context.Context, do runFunc, run schema.Run, state schema.InboxState) (schema.ClaimResult, error) {
 	written := false
 	res := schema.ClaimResult{Claim: schema.ClaimRun}
-	err := do(ctx, claiming([]schema.Run{run}, state, func(r schema.InboxRecord) { written, res.Record = true, r }))
+	err := do(ctx, claiming(arraysOf([]schema.Run{run}), state, func(_ int, r schema.InboxRecord) { written, res.Record = true, r }))
 	if err != nil || written {
 		return res, err
 	}
