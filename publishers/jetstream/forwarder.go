@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -115,6 +116,7 @@ type Forwarder struct {
 	cfg    ForwarderConfig
 	log    *slog.Logger
 	busy   chan struct{} // taken by the one that works
+	nudges atomic.Int64
 	nudged chan struct{}
 	feeds  []*feeding
 
@@ -152,6 +154,7 @@ func (f *Forwarder) Nudge() {
 	for _, sh := range f.all() {
 		signal(sh.nudged)
 	}
+	f.nudges.Add(1)
 	signal(f.nudged)
 }
 

@@ -15,10 +15,9 @@ const rereadEvery = time.Second
 // A lookout looks at the outbox for all shards of a process that have nothing to do, with one short statement in place of
 // a read for each, and wakes those for which there is something.
 type lookout struct {
-	store    Store
+	f        *Forwarder
 	min, max time.Duration // between two looks
-	nudged   <-chan struct{}
-	joined   chan struct{} // a shard has begun to wait
+	joined   chan struct{} // a shard has begun to wait that a nudge may have been for
 
 	mu      sync.Mutex
 	waiting map[*watch]struct{}
@@ -32,19 +31,21 @@ type watch struct {
 
 func newLookout(f *Forwarder) *lookout {
 	return &lookout{
-		store: f.store, min: f.cfg.PollMin, max: f.cfg.PollMax, nudged: f.nudged, joined: make(chan struct{}, 1),
+		f: f, min: f.cfg.PollMin, max: f.cfg.PollMax, joined: make(chan struct{}, 1),
 		waiting: make(map[*watch]struct{}),
 	}
 }
 
 // await waits until there may be something to read, for d at most, or until one of the contexts ends. It reports whether
-// to go on.
-func (l *lookout) await(intake, ctx context.Context, look schema.Look, d time.Duration) bool {
+// to go on. heard is how many nudges there were before the last read.
+func (l *lookout) await(intake, ctx context.Context, look schema.Look, heard int64, d time.Duration) bool {
 	w := &watch{look: look, found: make(chan struct{})}
 	l.mu.Lock()
 	l.waiting[w] = struct{}{}
 	l.mu.Unlock()
-	signal(l.joined)
+	if l.f.nudges.Load() != heard {
+		signal(l.joined)
+	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -59,25 +60,27 @@ func (l *lookout) await(intake, ctx context.Context, look schema.Look, d time.Du
 	return intake.Err() == nil && ctx.Err() == nil
 }
 
-// keep looks until ctx ends: at once after a nudge or when a shard begins to wait, then ever more seldom. However many
-// nudges come, two looks are a little apart, so that one finds what several transactions have left.
+// keep looks until ctx ends: at once after a nudge, and by itself, ever more seldom until a look that nobody asked for
+// finds something. However many nudges come, two looks are a little apart, so that one finds what several transactions
+// have left.
 func (l *lookout) keep(ctx context.Context) {
 	timer := time.NewTimer(l.min)
 	defer timer.Stop()
 	for idle := l.min; ; {
 		timer.Reset(idle)
+		asked := true
 		select {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
+			asked = false
 			idle = min(2*idle, l.max)
-		case <-l.nudged:
-			idle = l.min // what we were nudged for may not be visible yet
+		case <-l.f.nudged:
 		case <-l.joined:
 		}
 		began := time.Now()
 		found, err := l.once(ctx)
-		if found {
+		if found && !asked {
 			idle = l.min
 		}
 		pause := min(l.min, 2*time.Since(began))
@@ -105,7 +108,7 @@ func (l *lookout) once(ctx context.Context) (woken bool, err error) {
 	if len(looks) == 0 {
 		return false, nil
 	}
-	found, err := l.store.Peek(ctx, looks)
+	found, err := l.f.store.Peek(ctx, looks)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, w := range watches {

@@ -69,17 +69,19 @@ func (o *owner) session(intake, ctx context.Context, mode until) error {
 // feed reads rows and stages them.
 func (o *owner) feed(intake, ctx context.Context, mode until, batches chan<- *staged) error {
 	full, goOn := true, false
+	heard := int64(0) // nudges
 	for {
 		want, err := o.awaitRoom(intake, ctx, full)
 		if want == 0 {
 			return err
 		}
 		look := schema.ReadParams{Exclude: o.inFlight(), GoOn: goOn}
-		if !full && mode == untilStopped && !o.lookout.await(intake, ctx, o.reader.Look(look), max(rereadEvery, o.f.cfg.PollMax)) {
+		if !full && mode == untilStopped && !o.lookout.await(intake, ctx, o.reader.Look(look), heard, max(rereadEvery, o.f.cfg.PollMax)) {
 			return nil
 		}
 		killpoint.At(killpoint.BeforeRead)
 		began := time.Now()
+		heard = o.f.nudges.Load()
 		rows, err := o.reader.Read(ctx, schema.ReadParams{
 			Exclude: o.inFlight(), GoOn: goOn, MaxRows: want, MaxBytes: o.batchBytes(), Removed: o.removedBatch(),
 		})
