@@ -6,12 +6,17 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/millbridge/millbridge/schema"
 )
 
-// maxGroup bounds the locks that a group takes in the database.
-const maxGroup = 64
+const (
+	// maxGroup bounds the locks that a group takes in the database.
+	maxGroup = 64
+	// maxCompany bounds how long a group waits for those that were in the one before.
+	maxCompany = 2 * time.Millisecond
+)
 
 // A grouper is an inbox that deals with several runs in one transaction. Those that it leaves out, with nil or false, are
 // to be asked for alone.
@@ -20,14 +25,16 @@ type grouper interface {
 }
 
 // gathered is an inbox whose claims and ends share their commits: those that come while one is on its way form a group
-// for the next. Nothing waits for company, and who is alone is served as without it.
+// for the next. After a group of several the next one waits half as long as that took, for its members to come back with
+// what is next: without that, two halves of the same runs would take turns. Who is alone is served as without it.
 type gathered struct {
 	Inbox
 	grouper grouper
 
 	mu    sync.Mutex
-	led   bool     // one of the askers is dealing with a group
-	queue []*asker // in the order in which they came
+	led   bool      // one of the askers is dealing with a group
+	after time.Time // when the next group may begin, unless it is full
+	queue []*asker  // in the order in which they came
 }
 
 // gather returns in, gathered if it can deal with groups.
@@ -134,9 +141,14 @@ func (g *gathered) leave(ctx context.Context, a *asker) (answer, error) {
 
 // lead deals with the next group and gives its members their answers.
 func (g *gathered) lead(ctx context.Context) {
+	g.awaitCompany()
 	group := g.take()
+	began := time.Now()
 	defer func() {
 		g.mu.Lock()
+		if ended := time.Now(); len(group) > 1 {
+			g.after = ended.Add(min(ended.Sub(began)/2, maxCompany))
+		}
 		g.pass()
 		g.mu.Unlock()
 	}()
@@ -168,6 +180,19 @@ func (g *gathered) lead(ctx context.Context) {
 			got.record, records = records[0], records[1:]
 		}
 		a.answer <- got
+	}
+}
+
+// awaitCompany waits until the next group may begin.
+func (g *gathered) awaitCompany() {
+	g.mu.Lock()
+	wait := time.Until(g.after)
+	if len(g.queue) >= maxGroup {
+		wait = 0
+	}
+	g.mu.Unlock()
+	if wait > 0 {
+		<-time.After(wait)
 	}
 }
 
