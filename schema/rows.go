@@ -68,6 +68,13 @@ type ShardRef struct {
 	Shard      int
 }
 
+// Slots returns the first and the last slot of the shard, one of so many.
+func (r ShardRef) Slots(shards int) (first, last int) {
+	shards = max(shards, 1)
+	start := func(shard int) int { return (shard<<16 + shards - 1) / shards } // the lowest slot with slot*shards>>16 == shard
+	return start(r.Shard), start(r.Shard+1) - 1
+}
+
 // A Shard is a row of the ledger: who owns the shard and how far its rows have been removed. The ledger never decides
 // what to send.
 type Shard struct {

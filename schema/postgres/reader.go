@@ -26,15 +26,10 @@ type Reader struct {
 
 // NewReader returns a reader of one of so many shards. It does no I/O.
 func (s *Store) NewReader(ref schema.ShardRef, shards int) *Reader {
-	shards = max(shards, 1)
 	r := &Reader{s: s, ref: ref, stream: string(ref.Stream)}
-	r.from = firstSlot(ref.Shard, shards)
-	r.to = firstSlot(ref.Shard+1, shards) - 1
+	r.from, r.to = ref.Slots(shards)
 	return r
 }
-
-// firstSlot returns the lowest slot with slot*shards>>16 == shard.
-func firstSlot(shard, shards int) int { return (shard<<16 + shards - 1) / shards }
 
 // Reset makes the next read start from the beginning of the table. Call it when another owner may have worked on the
 // shard.

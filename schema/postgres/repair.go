@@ -12,14 +12,14 @@ import (
 // ShardRows lists rows of a shard without their payloads, by sequence and id, after the named one. Rows that are not
 // ready to be sent are among them.
 func (s *Store) ShardRows(ctx context.Context, ref schema.ShardRef, shards int, after schema.RowName, limit int) ([]schema.Row, error) {
-	shards = max(shards, 1)
+	first, last := ref.Slots(shards)
 	var all []schema.Row
 	err := pgxRunner{s.pool}.run(ctx, byIndex, statement{
 		sql: `SELECT seq, id, slot, subject, coalesce(order_lock, 0), header, created_at FROM millbridge.outbox
 			WHERE stream = $1::text AND seq >= $2::bigint AND slot BETWEEN $3::integer AND $4::integer
 			  AND (seq > $2::bigint OR id > $5::text::uuid)
 			ORDER BY seq, id LIMIT $6::bigint`,
-		args: []any{string(ref.Stream), after.Seq, firstSlot(ref.Shard, shards), firstSlot(ref.Shard+1, shards) - 1, after.ID.String(), limit},
+		args: []any{string(ref.Stream), after.Seq, first, last, after.ID.String(), limit},
 		each: func(rows rowSet) error {
 			row := schema.Row{Stream: ref.Stream}
 			var id [16]byte

@@ -76,8 +76,8 @@ func (r *Reader) read(ctx context.Context, p schema.ReadParams) ([]schema.Row, e
 
 // Look returns what the reader knows before a read with these parameters, for [Store.Peek].
 func (r *Reader) Look(p schema.ReadParams) schema.Look {
-	first := func(shard int) int { return (shard<<16 + r.shards - 1) / r.shards }
-	return schema.Look{Stream: r.ref.Stream, FromSlot: first(r.ref.Shard), ToSlot: first(r.ref.Shard+1) - 1, Exclude: p.Exclude}
+	first, last := r.ref.Slots(r.shards)
+	return schema.Look{Stream: r.ref.Stream, FromSlot: first, ToSlot: last, Exclude: p.Exclude}
 }
 
 // Peek tells for each look whether its reader may find something to read now, in one short statement.
