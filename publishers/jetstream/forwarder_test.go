@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -173,6 +174,31 @@ func TestForwarder_does_without_looks(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A store that counts looks.
+type looks struct {
+	Store
+	n atomic.Int64
+}
+
+func (l *looks) Peek(ctx context.Context, asked []schema.Look) ([]bool, error) {
+	l.n.Add(1)
+	return l.Store.Peek(ctx, asked)
+}
+
+// A row that nobody tells of is looked for, much sooner than an idle shard reads.
+func TestForwarder_looks_by_itself(t *testing.T) {
+	t.Parallel()
+	db, b := openSQLite(t), openBroker(t)
+	counted := &looks{Store: db}
+	start(t, newForwarder(t, counted, b.nc, quick(t)))
+	eventually(t, func() error {
+		if n := counted.n.Load(); n < 20 {
+			return fmt.Errorf("%d looks", n)
+		}
+		return nil
+	})
 }
 
 // A stop leaves nothing half done: what was sent is removed, and the leases are free at once.

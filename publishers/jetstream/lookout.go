@@ -15,9 +15,8 @@ const rereadEvery = time.Second
 // A lookout looks at the outbox for all shards of a process that have nothing to do, with one short statement in place of
 // a read for each, and wakes those for which there is something.
 type lookout struct {
-	f        *Forwarder
-	min, max time.Duration // between two looks
-	joined   chan struct{} // a shard has begun to wait that a nudge may have been for
+	f      *Forwarder
+	joined chan struct{} // a shard has begun to wait that a nudge may have been for
 
 	mu      sync.Mutex
 	waiting map[*watch]struct{}
@@ -30,10 +29,7 @@ type watch struct {
 }
 
 func newLookout(f *Forwarder) *lookout {
-	return &lookout{
-		f: f, min: f.cfg.PollMin, max: f.cfg.PollMax, joined: make(chan struct{}, 1),
-		waiting: make(map[*watch]struct{}),
-	}
+	return &lookout{f: f, joined: make(chan struct{}, 1), waiting: make(map[*watch]struct{})}
 }
 
 // await waits until there may be something to read, for d at most, or until one of the contexts ends. It reports whether
@@ -64,9 +60,10 @@ func (l *lookout) await(intake, ctx context.Context, look schema.Look, heard int
 // finds something. However many nudges come, two looks are a little apart, so that one finds what several transactions
 // have left.
 func (l *lookout) keep(ctx context.Context) {
-	timer := time.NewTimer(l.min)
+	least, most := l.f.cfg.PollMin, l.f.cfg.PollMax
+	timer := time.NewTimer(least)
 	defer timer.Stop()
-	for idle := l.min; ; {
+	for idle := least; ; {
 		timer.Reset(idle)
 		asked := true
 		select {
@@ -74,18 +71,18 @@ func (l *lookout) keep(ctx context.Context) {
 			return
 		case <-timer.C:
 			asked = false
-			idle = min(2*idle, l.max)
+			idle = min(2*idle, most)
 		case <-l.f.nudged:
 		case <-l.joined:
 		}
 		began := time.Now()
 		found, err := l.once(ctx)
 		if found && !asked {
-			idle = l.min
+			idle = least
 		}
-		pause := min(l.min, 2*time.Since(began))
+		pause := min(least, 2*time.Since(began))
 		if err != nil {
-			pause = l.max
+			pause = most
 		}
 		timer.Reset(pause)
 		select {
