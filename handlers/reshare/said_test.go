@@ -150,10 +150,13 @@ func TestErrors_of_hostile_answers(t *testing.T) {
 			g := open(t, resharetest.Config{})
 			g.instead("", c.answer)
 			cfg := g.config()
-			cfg.RequestTimeout = 500 * time.Millisecond
+			hangs := strings.HasPrefix(name, "hangs")
+			if hangs { // the others end by themselves, on a busy machine later than that
+				cfg.RequestTimeout = 500 * time.Millisecond
+			}
 			_, err := run(t, newTarget(t, cfg), job(reshare.ActionCreate, book()))
 			wantKind(t, err, c.want)
-			if strings.HasPrefix(name, "hangs") {
+			if hangs {
 				wantText(t, err, "no complete answer within 500ms")
 			}
 		})
