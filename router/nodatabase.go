@@ -72,7 +72,9 @@ func (noDatabase) KnownOwner(context.Context, schema.ShardRef, string) (bool, er
 
 func (noDatabase) RowReader(schema.ShardRef, int) schema.RowReader { return nil }
 
-func (noDatabase) Peek(context.Context, []schema.Look) ([]bool, error) { return nil, errNoDatabase }
+func (noDatabase) Peek(context.Context, []schema.Look) ([]schema.Sight, error) {
+	return nil, errNoDatabase
+}
 
 func (noDatabase) Remove(context.Context, schema.RemoveParams) (schema.RemoveResult, error) {
 	return schema.RemoveResult{}, errNoDatabase

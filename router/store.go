@@ -43,7 +43,7 @@ type Store interface {
 	Release(ctx context.Context, token string) error
 	KnownOwner(ctx context.Context, ref schema.ShardRef, token string) (bool, error)
 	RowReader(ref schema.ShardRef, shards int) schema.RowReader
-	Peek(ctx context.Context, looks []schema.Look) (found []bool, err error)
+	Peek(ctx context.Context, looks []schema.Look) ([]schema.Sight, error)
 	Remove(ctx context.Context, p schema.RemoveParams) (schema.RemoveResult, error)
 	Park(ctx context.Context, p schema.ParkParams) error
 	Tend(ctx context.Context, limit int) (schema.TendResult, error)

@@ -3,7 +3,7 @@ package schema
 // A Look is what the reader of a shard knows about it, by which a store can tell cheaply whether a read may find
 // something. Only the store whose reader made it can use it.
 type Look struct {
-	Stream           Stream
+	ShardRef
 	FromSlot, ToSlot int     // of the shard, both included
 	Exclude          []int64 // sequences that are in flight
 	After            int64   // where nothing more can come up to here
@@ -14,4 +14,11 @@ type Look struct {
 	Open              []int64
 
 	Identity string // of the database that all this is about
+}
+
+// A Sight is what a look has found for its reader.
+type Sight struct {
+	Found bool // a read may find something
+	// Seen is the answer of that read, for [ReadParams]. It is nil if the reader has to ask.
+	Seen any
 }

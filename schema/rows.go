@@ -106,6 +106,9 @@ type ReadParams struct {
 	// Removed is the batch up to which the reader knows rows to be removed. If the ledger is behind it, rows may have come
 	// back that were sent, and the answer is [ErrRecovered].
 	Removed int64
+	// Seen is what a look at what this reader said last has found for it. It takes the place of asking the database, unless
+	// something was removed since.
+	Seen any
 }
 
 // RemoveParams names what one removal takes out of the outbox.

@@ -41,7 +41,7 @@ func (b bounded) KnownOwner(ctx context.Context, ref schema.ShardRef, token stri
 	return b.Store.KnownOwner(ctx, ref, token)
 }
 
-func (b bounded) Peek(ctx context.Context, looks []schema.Look) ([]bool, error) {
+func (b bounded) Peek(ctx context.Context, looks []schema.Look) ([]schema.Sight, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.limit)
 	defer cancel()
 	return b.Store.Peek(ctx, looks)

@@ -154,8 +154,8 @@ type blind struct {
 	err error
 }
 
-func (b blind) Peek(_ context.Context, looks []schema.Look) ([]bool, error) {
-	return make([]bool, len(looks)), b.err
+func (b blind) Peek(_ context.Context, looks []schema.Look) ([]schema.Sight, error) {
+	return make([]schema.Sight, len(looks)), b.err
 }
 
 // A look only saves reads: rows flow whatever it says.
@@ -182,7 +182,7 @@ type looks struct {
 	n atomic.Int64
 }
 
-func (l *looks) Peek(ctx context.Context, asked []schema.Look) ([]bool, error) {
+func (l *looks) Peek(ctx context.Context, asked []schema.Look) ([]schema.Sight, error) {
 	l.n.Add(1)
 	return l.Store.Peek(ctx, asked)
 }

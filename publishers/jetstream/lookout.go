@@ -26,6 +26,9 @@ type lookout struct {
 type watch struct {
 	look  schema.Look
 	found chan struct{} // closed when there may be something
+
+	seen  any   // what a read would have found
+	heard int64 // nudges before that
 }
 
 func newLookout(f *Forwarder) *lookout {
@@ -33,8 +36,9 @@ func newLookout(f *Forwarder) *lookout {
 }
 
 // await waits until there may be something to read, for d at most, or until one of the contexts ends. It reports whether
-// to go on. heard is how many nudges there were before the last read.
-func (l *lookout) await(intake, ctx context.Context, look schema.Look, heard int64, d time.Duration) bool {
+// to go on, and what there is if that is known. heard is how many nudges there were before the last read; before what was
+// seen there were as many as it returns.
+func (l *lookout) await(intake, ctx context.Context, look schema.Look, heard int64, d time.Duration) (seen any, before int64, goOn bool) {
 	w := &watch{look: look, found: make(chan struct{})}
 	l.mu.Lock()
 	l.waiting[w] = struct{}{}
@@ -53,7 +57,7 @@ func (l *lookout) await(intake, ctx context.Context, look schema.Look, heard int
 	l.mu.Lock()
 	delete(l.waiting, w)
 	l.mu.Unlock()
-	return intake.Err() == nil && ctx.Err() == nil
+	return w.seen, w.heard, intake.Err() == nil && ctx.Err() == nil
 }
 
 // keep looks until ctx ends: at once after a nudge, and by itself, ever more seldom until a look that nobody asked for
@@ -105,11 +109,15 @@ func (l *lookout) once(ctx context.Context) (woken bool, err error) {
 	if len(looks) == 0 {
 		return false, nil
 	}
-	found, err := l.f.store.Peek(ctx, looks)
+	heard := l.f.nudges.Load()
+	sights, err := l.f.store.Peek(ctx, looks)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, w := range watches {
-		if _, waits := l.waiting[w]; waits && (err != nil || found[i]) {
+		if _, waits := l.waiting[w]; waits && (err != nil || sights[i].Found) {
+			if err == nil {
+				w.seen, w.heard = sights[i].Seen, heard
+			}
 			delete(l.waiting, w)
 			close(w.found)
 			woken = true

@@ -75,16 +75,21 @@ func (o *owner) feed(intake, ctx context.Context, mode until, batches chan<- *st
 		if want == 0 {
 			return err
 		}
-		look := schema.ReadParams{Exclude: o.inFlight(), GoOn: goOn}
-		if !full && mode == untilStopped && !o.lookout.await(intake, ctx, o.reader.Look(look), heard, max(rereadEvery, o.f.cfg.PollMax)) {
-			return nil
+		p := schema.ReadParams{Exclude: o.inFlight(), GoOn: goOn}
+		before := int64(0) // nudges
+		if !full && mode == untilStopped {
+			var open bool
+			if p.Seen, before, open = o.lookout.await(intake, ctx, o.reader.Look(p), heard, max(rereadEvery, o.f.cfg.PollMax)); !open {
+				return nil
+			}
 		}
 		killpoint.At(killpoint.BeforeRead)
 		began := time.Now()
-		heard = o.f.nudges.Load()
-		rows, err := o.reader.Read(ctx, schema.ReadParams{
-			Exclude: o.inFlight(), GoOn: goOn, MaxRows: want, MaxBytes: o.batchBytes(), Removed: o.removedBatch(),
-		})
+		if heard = before; p.Seen == nil {
+			heard = o.f.nudges.Load()
+		}
+		p.Exclude, p.MaxRows, p.MaxBytes, p.Removed = o.inFlight(), want, o.batchBytes(), o.removedBatch()
+		rows, err := o.reader.Read(ctx, p)
 		switch {
 		case err != nil:
 			return fmt.Errorf("read outbox: %w", err)

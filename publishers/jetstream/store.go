@@ -31,8 +31,9 @@ type backend interface {
 	Renew(ctx context.Context, tokens []string, ttl time.Duration) (held []string, err error)
 	Release(ctx context.Context, token string) error
 	KnownOwner(ctx context.Context, ref schema.ShardRef, token string) (bool, error)
-	// Peek tells for each look whether its reader may find something. It may say yes for nothing, not no for something.
-	Peek(ctx context.Context, looks []schema.Look) (found []bool, err error)
+	// Peek tells for each look whether its reader may find something, and perhaps what. It may say yes for nothing, not no
+	// for something.
+	Peek(ctx context.Context, looks []schema.Look) ([]schema.Sight, error)
 	Remove(ctx context.Context, p schema.RemoveParams) (schema.RemoveResult, error)
 	Park(ctx context.Context, p schema.ParkParams) error
 	Tend(ctx context.Context, limit int) (schema.TendResult, error)

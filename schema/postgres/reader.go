@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -52,11 +51,18 @@ func (r *Reader) Read(ctx context.Context, p schema.ReadParams) ([]schema.Row, e
 		r.done = 0
 	}
 	for {
+		var a answer
 		made, start := r.s.horizon.waiting(r.identity), max(r.floor, r.done)
-		a, err := r.s.readRows(ctx, r, start, p)
-		if err != nil {
-			return nil, r.s.failed("read outbox", err)
+		if seen, ok := p.Seen.(sight); ok && seen.stands(p) {
+			seen.cut(p)
+			a, made, p.Exclude = seen.answer, seen.made, seen.exclude
+		} else {
+			var err error
+			if a, err = r.s.readRows(ctx, r, start, p); err != nil {
+				return nil, r.s.failed("read outbox", err)
+			}
 		}
+		p.Seen = nil
 		if a.ledger < p.Removed {
 			return nil, fmt.Errorf("read outbox: the ledger says batch %d, want at least %d: %w", a.ledger, p.Removed, schema.ErrRecovered)
 		}
@@ -87,6 +93,7 @@ func (r *Reader) Read(ctx context.Context, p schema.ReadParams) ([]schema.Row, e
 		}
 		flushed := a.flushed >= a.written
 		if a.last() > r.solid && !flushed {
+			var err error
 			if flushed, err = r.s.awaitFlush(ctx, a); err != nil {
 				return nil, err
 			}
@@ -195,26 +202,21 @@ func (s *Store) readRows(ctx context.Context, r *Reader, start int64, p schema.R
 	if stay == nil {
 		stay = []int64{}
 	}
-	row := schema.Row{Stream: schema.Stream(r.stream)}
+	var row scannedRow
 	var snapshot string
-	var header []byte
 	first := []any{&a.identity, &a.ledger, &a.lastSeq, &snapshot, &a.flushed, &a.written, &a.rested, nil, nil, nil, nil, nil, nil, nil, nil}
-	next := []any{
-		nil, nil, nil, nil, nil, nil, nil,
-		&row.Seq, (*[16]byte)(&row.ID), &row.Slot, &row.Subject, &row.OrderLock, &header, &row.Payload, &row.CreatedAt,
-	}
+	next := append([]any{nil, nil, nil, nil, nil, nil, nil}, row.dest()...)
 	dest := first
 	err := pgxRunner{s.pool}.run(ctx, byIndex, statement{
 		sql:  sqlRead,
 		args: []any{r.stream, start, r.from, r.to, exclude, p.MaxRows, p.MaxBytes, r.ref.Generation, r.ref.Shard, r.rest.seq, r.rest.xid, stay},
 		each: func(rows rowSet) error {
-			header, row.Payload = nil, nil // not to be written over
+			row.clear()
 			if err := rows.Scan(dest...); err != nil {
 				return err
 			}
 			if &dest[0] != &first[0] {
-				row.RestoreHeader(header)
-				a.rows = append(a.rows, row)
+				a.rows = append(a.rows, row.row(schema.Stream(r.stream)))
 			}
 			dest = next
 			return nil
@@ -223,9 +225,32 @@ func (s *Store) readRows(ctx context.Context, r *Reader, start int64, p schema.R
 	if err == nil {
 		a.snapshot, err = parseSnapshot(snapshot)
 	}
-	bySeq := func(x, y schema.Row) int { return cmp.Compare(x.Seq, y.Seq) }
 	slices.SortStableFunc(a.rows, bySeq) // as they are: nothing promises it
 	return a, err
+}
+
+// outboxColumns is how many columns of a row are read.
+const outboxColumns = 8
+
+// A scannedRow is a place for rows one after the other, as they are stored.
+type scannedRow struct {
+	schema.Row
+	header []byte
+}
+
+func (r *scannedRow) dest() []any {
+	return []any{&r.Seq, (*[16]byte)(&r.ID), &r.Slot, &r.Subject, &r.OrderLock, &r.header, &r.Payload, &r.CreatedAt}
+}
+
+// clear keeps what the row before holds from being written over.
+func (r *scannedRow) clear() { r.header, r.Payload = nil, nil }
+
+// row returns what was read.
+func (r *scannedRow) row(stream schema.Stream) schema.Row {
+	row := r.Row
+	row.Stream = stream
+	row.RestoreHeader(r.header)
+	return row
 }
 
 // newEpoch starts an epoch after the server has emptied the table.

@@ -68,7 +68,7 @@ type Store[Tx any] interface {
 	Saga(ctx context.Context, saga, id string) (rec schema.SagaRecord, found bool, err error)
 	SagaHistory(ctx context.Context, saga, id string) ([]schema.SagaEvent, error)
 
-	Peek(ctx context.Context, looks []schema.Look) (found []bool, err error)
+	Peek(ctx context.Context, looks []schema.Look) ([]schema.Sight, error)
 	Backlogs(ctx context.Context) ([]schema.Backlog, error)
 	ListOutbox(ctx context.Context, f schema.RowFilter) ([]schema.Row, error)
 	ListScheduled(ctx context.Context, f schema.RowFilter) ([]schema.ScheduledRow, error)

@@ -89,10 +89,13 @@ func testReader[Tx any](t *testing.T, open Opener[Tx]) {
 			}
 			return looks
 		}
-		found := func(exclude ...int64) []bool {
+		found := func(exclude ...int64) (all []bool) {
 			t.Helper()
-			all, err := s.Store.Peek(s.ctx, look(exclude...))
+			sights, err := s.Store.Peek(s.ctx, look(exclude...))
 			s.must(err)
+			for _, got := range sights {
+				all = append(all, got.Found)
+			}
 			return all
 		}
 		for _, stream := range schema.Streams {

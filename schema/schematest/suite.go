@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,21 +24,30 @@ func start[Tx any](t *testing.T, open Opener[Tx]) *suite[Tx] {
 	t.Parallel()
 	s := &suite[Tx]{open(t), t, t.Context()}
 	reader := s.Reader
-	s.Reader = func(ref schema.ShardRef, shards int) Reader { return peeking[Tx]{reader(ref, shards), s} }
+	s.Reader = func(ref schema.ShardRef, shards int) Reader {
+		return peeking[Tx]{reader(ref, shards), s, new(atomic.Int64)}
+	}
 	if _, _, err := s.Store.MigrateUp(s.ctx); err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-// A peeking reader shows with each read that a look says so if there are rows: those that were read are still there.
+// A peeking reader shows with each read that a look says so if there are rows: those that were read are still there. Every
+// other read takes what a look has seen.
 type peeking[Tx any] struct {
 	Reader
-	s *suite[Tx]
+	s     *suite[Tx]
+	reads *atomic.Int64
 }
 
 func (r peeking[Tx]) Read(ctx context.Context, p schema.ReadParams) ([]schema.Row, error) {
 	look := r.Look(p)
+	if r.reads.Add(1)%2 == 0 {
+		if sights, err := r.s.Store.Peek(ctx, []schema.Look{look}); err == nil {
+			p.Seen = sights[0].Seen
+		}
+	}
 	rows, err := r.Reader.Read(ctx, p)
 	if len(rows) > 0 {
 		r.s.wantPeek(true, look)
@@ -48,10 +58,10 @@ func (r peeking[Tx]) Read(ctx context.Context, p schema.ReadParams) ([]schema.Ro
 // wantPeek ends the test unless a look finds something, or nothing.
 func (s *suite[Tx]) wantPeek(want bool, looks ...schema.Look) {
 	s.t.Helper()
-	found, err := s.Store.Peek(s.ctx, looks)
+	sights, err := s.Store.Peek(s.ctx, looks)
 	s.must(err)
-	if len(found) != len(looks) || slices.Contains(found, !want) {
-		s.t.Fatalf("the looks %+v find %v, want all of them %v", looks, found, want)
+	if len(sights) != len(looks) || slices.ContainsFunc(sights, func(got schema.Sight) bool { return got.Found != want }) {
+		s.t.Fatalf("the looks %+v find %+v, want all of them %v", looks, sights, want)
 	}
 }
 
@@ -177,7 +187,9 @@ func start2[Tx any](t *testing.T, open Opener[Tx]) *suite[Tx] {
 	t.Helper()
 	s := &suite[Tx]{open(t), t, t.Context()}
 	reader := s.Reader
-	s.Reader = func(ref schema.ShardRef, shards int) Reader { return peeking[Tx]{reader(ref, shards), s} }
+	s.Reader = func(ref schema.ShardRef, shards int) Reader {
+		return peeking[Tx]{reader(ref, shards), s, new(atomic.Int64)}
+	}
 	_, _, err := s.Store.MigrateUp(s.ctx)
 	s.must(err)
 	return s

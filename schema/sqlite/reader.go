@@ -77,11 +77,11 @@ func (r *Reader) read(ctx context.Context, p schema.ReadParams) ([]schema.Row, e
 // Look returns what the reader knows before a read with these parameters, for [Store.Peek].
 func (r *Reader) Look(p schema.ReadParams) schema.Look {
 	first, last := r.ref.Slots(r.shards)
-	return schema.Look{Stream: r.ref.Stream, FromSlot: first, ToSlot: last, Exclude: p.Exclude}
+	return schema.Look{ShardRef: r.ref, FromSlot: first, ToSlot: last, Exclude: p.Exclude}
 }
 
 // Peek tells for each look whether its reader may find something to read now, in one short statement.
-func (s *Store) Peek(ctx context.Context, looks []schema.Look) (found []bool, err error) {
+func (s *Store) Peek(ctx context.Context, looks []schema.Look) ([]schema.Sight, error) {
 	if len(looks) == 0 {
 		return nil, nil
 	}
@@ -107,13 +107,13 @@ func (s *Store) Peek(ctx context.Context, looks []schema.Look) (found []bool, er
 		return nil, wrap("look for rows in outbox", err)
 	}
 	defer rows.Close()
-	found = make([]bool, len(looks))
+	found := make([]schema.Sight, len(looks))
 	for rows.Next() {
 		var i int
 		if err := rows.Scan(&i); err != nil {
 			return nil, wrap("look for rows in outbox", err)
 		}
-		found[i] = true
+		found[i].Found = true
 	}
 	return found, wrap("look for rows in outbox", rows.Err())
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/nats-io/nats.go"
 	natsjs "github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millbridge/millbridge/internal/testkit/proof"
@@ -101,6 +102,18 @@ func (w *world) awaitServer(ctx context.Context) error {
 	}
 }
 
+// answered asks until the server does not go away meanwhile: a process that ends hands its data directory over to another,
+// also when nobody harms it.
+func answered[T any](ctx context.Context, w *world, ask func() (T, error)) (T, error) {
+	for {
+		answer, err := ask()
+		away := errors.Is(err, nats.ErrReconnectBufExceeded) || errors.Is(err, nats.ErrNoResponders) || errors.Is(err, nats.ErrTimeout)
+		if !away || w.awaitServer(ctx) != nil {
+			return answer, err
+		}
+	}
+}
+
 // unhandled counts the jobs and replays in the stream.
 func (w *world) unhandled(ctx context.Context, filters []string) (n int64, err error) {
 	stream, err := w.js.Stream(ctx, subjects.StreamName(schema.Jobs))
@@ -164,7 +177,7 @@ func (w *world) enterCalls(ctx context.Context) error {
 
 // compare holds everything against the book.
 func (w *world) compare(ctx context.Context, jobs int64, handled bool) error {
-	report, err := w.book.Check(ctx, w.js, subjects)
+	report, err := answered(ctx, w, func() (proof.Report, error) { return w.book.Check(ctx, w.js, subjects) })
 	if err != nil {
 		return err
 	}
@@ -182,7 +195,7 @@ func (w *world) compare(ctx context.Context, jobs int64, handled bool) error {
 	for _, r := range inbox {
 		replays += int64(r.Replay)
 	}
-	sent, err := proof.SentJobs(ctx, w.js, subjects)
+	sent, err := answered(ctx, w, func() (int64, error) { return proof.SentJobs(ctx, w.js, subjects) })
 	if err != nil {
 		return err
 	}
@@ -276,7 +289,7 @@ func (w *world) compareAttempts(ctx context.Context, inbox []proof.InboxRow, sto
 	if len(running) > 0 {
 		w.fault("%d messages are running, and nobody runs: %q", len(running), few(running))
 	}
-	letters, err := proof.Letters(ctx, w.js, subjects)
+	letters, err := answered(ctx, w, func() ([]proof.Letter, error) { return proof.Letters(ctx, w.js, subjects) })
 	if err != nil {
 		return err
 	}
@@ -321,7 +334,7 @@ func (w *world) replayAll() {
 	w.rest(true)
 	ctx, cancel := context.WithTimeout(context.Background(), restLimit)
 	defer cancel()
-	letters, err := proof.Letters(ctx, w.js, subjects)
+	letters, err := answered(ctx, w, func() ([]proof.Letter, error) { return proof.Letters(ctx, w.js, subjects) })
 	if err != nil {
 		w.fault("read the letters: %v", err)
 	}
