@@ -146,6 +146,8 @@ func TestParse_reports_all_faults(t *testing.T) {
 		{fields.URL, "https://a.example/../{{.id}}", `"." or ".."`},
 		{fields.URL, "https://a.example/%2E%2e/{{.id}}", `"." or ".."`},
 		{fields.URL, "https://a.example/%zz", "neither"},
+		{fields.URL, "https://a.example/of us/{{.tenant}}", "must be escaped"},
+		{fields.URL, "/\u00fcber/{{.tenant}}", "must be escaped"},
 		{fields.JSON, `{"a":{{.id}}`, "is not JSON"},
 		{fields.JSON, `{"a":1{{.id}}}`, "is not JSON"},
 		{fields.JSON, `{"a":{{.id}}{{.id}}}`, "is not JSON"},

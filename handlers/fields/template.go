@@ -153,6 +153,9 @@ func (t *Template) findPlacesInURL() []error {
 		return []error{errors.New("has user information or a fragment")}
 	case hasDots(whole.String()):
 		return []error{errDots}
+	case !t.IsStatic() && u.RawPath != "" && u.EscapedPath() != u.RawPath:
+		// Whoever sends it would escape all of the path anew, and a slash that a field brings along would divide it.
+		return []error{errors.New("has a character that must be escaped in a path: write %20 for a space")}
 	case u.Host != "" && !t.IsStatic():
 		if _, rest, ok := strings.Cut(t.parts[0].text, "//"); !ok || !strings.ContainsAny(rest, "/?") {
 			return []error{errors.New("no field may decide which host is called")}
