@@ -22,8 +22,8 @@ func newBatchLimit(most int) batchLimit {
 	return batchLimit{most: most, next: most, bytes: schema.MaxBatchBytes}
 }
 
-// unanswered notes that the answer to a batch did not come in time. On a slow network that is because of its size: the
-// server forgets a batch that takes longer than ten seconds, and it would never be stored.
+// unanswered notes that the answer to a batch did not come in time. On a slow network that is because of its size: as long
+// as it takes, none of its rows is there, and nobody knows whether they will be.
 func (l *batchLimit) unanswered() { l.bytes = max(leastBatchBytes, l.bytes/4) }
 
 // answered notes how long the answer to a batch took, of the time that there is.

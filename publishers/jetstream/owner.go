@@ -37,6 +37,7 @@ type owner struct {
 	m       machine
 	staged  []*staged            // sent or being sent, without their cursor
 	doubt   bool                 // only the cursor tells whether the last batch is stored
+	unsure  *unsure              // that batch, if it had rows; a part of it may be stored
 	removal *schema.RemoveParams // asked for and not answered
 	limit   batchLimit
 	seen    time.Time // when the stream had the cursor

@@ -60,9 +60,14 @@ func (o *owner) resync(ctx context.Context) (sent int, err error) {
 		o.settle(0, true)
 		return 0, errLost
 	}
+	if c.Seq == o.m.seq && o.unsure != nil {
+		if c, err = o.closePart(ctx, c); err != nil {
+			return 0, err
+		}
+	}
 	sent = int(c.Total - o.m.cursor.Total)
 	o.settle(sent, false)
-	o.doubt = false
+	o.doubt, o.unsure = false, nil
 	o.adopt(c)
 	return sent, nil
 }

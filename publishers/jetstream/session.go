@@ -288,6 +288,11 @@ func (o *owner) commit(ctx context.Context, s *staged) error {
 	began := time.Now()
 	seq, err := s.batch.commit(ctx, c.Encode(), expect)
 	if err != nil {
+		if errors.Is(err, errUnknown) {
+			o.mu.Lock()
+			o.unsure = &unsure{batch: s.batch.id, rows: s.rows}
+			o.mu.Unlock()
+		}
 		return &commitError{rows: s.rows, err: o.explain("write cursor", err)}
 	}
 	killpoint.At(killpoint.AfterBatchCommit)

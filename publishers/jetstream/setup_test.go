@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	natsjs "github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
@@ -128,9 +129,9 @@ type broker struct {
 	js natsjs.JetStream
 }
 
-func openBroker(t testing.TB) *broker {
+func openBroker(t testing.TB, edits ...func(*server.Options)) *broker {
 	t.Helper()
-	b := &broker{Server: testkit.NATS(t)}
+	b := &broker{Server: testkit.NATS(t, edits...)}
 	b.nc = b.Conn(t)
 	b.js = testkit.JetStream(t, b.nc)
 	if err := EnsureStreams(t.Context(), b.js, StreamsConfig{Logger: testkit.Logger(t)}); err != nil {
