@@ -26,35 +26,38 @@ func through(t *testing.T, p *netproxy.Proxy) *nats.Conn {
 	return nc
 }
 
-// Much to send over a network that is too slow for whole batches: the server would forget each of them before its end.
+// Much to send over a network that is too slow for whole batches: they become smaller, so that rows come one after the other.
 func TestForwarder_slow_network(t *testing.T) {
 	t.Parallel()
 	db, b := openPostgres(t), openBroker(t)
-	const n = 20
+	const first, second, n = 10, 30, 50
 	var envs []schema.Envelope
-	for i := range n { // 1 MB in one batch
+	for i := range n {
 		envs = append(envs, schema.NewJob("crm", fmt.Sprintf("n%d", i), bytes.Repeat([]byte("x"), 50_000), schema.WithOrderingKey("one")))
 	}
-	db.mustPublish(t, envs...)
 	p := netproxy.Start(t, b.URL())
 	nc := through(t, p)
 	p.Slow(netproxy.Pace{BytesPerSecond: 200_000})
 	cfg := quick(t)
-	cfg.AckTimeout = time.Second // 200 KB
+	cfg.AckTimeout, cfg.Lease = time.Second, time.Minute // 200 KB
+	db.mustPublish(t, envs[:first]...)
 	start(t, newForwarder(t, db, nc, cfg))
-	eventually(t, func() error {
-		if got := len(stored(t, b.js, "MB_JOBS")); got < n/2 {
-			return fmt.Errorf("%d of %d are stored", got, n)
-		}
-		return nil
-	})
+	await := func(what string, least, most int) {
+		t.Helper()
+		eventually(t, func() error {
+			if got := len(stored(t, b.js, "MB_JOBS")); got < least || got > most {
+				return fmt.Errorf("%s: %d of %d are stored", what, got, n)
+			}
+			return nil
+		})
+	}
+	await("a batch whose answer came too late", first, first)
+	db.mustPublish(t, envs[first:second]...)
+	await("another one", second, second)
+	db.mustPublish(t, envs[second:]...) // 1 MB, which fits into one batch
+	await("batches have become smaller", second+1, n-1)
 	p.Heal()
-	eventually(t, func() error {
-		if got := len(stored(t, b.js, "MB_JOBS")); got != n {
-			return fmt.Errorf("%d of %d are stored", got, n)
-		}
-		return nil
-	})
+	await("all is well", n, n)
 	wantStored(t, b, "MB_JOBS", envs)
 }
 
