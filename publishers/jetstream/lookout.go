@@ -10,7 +10,7 @@ import (
 
 // rereadEvery is how often an idle shard reads by itself. A look is only a hint; the reads make sure, and they let readers
 // forget what was sent.
-const rereadEvery = time.Second
+const rereadEvery = 2 * time.Second
 
 // A lookout looks at the outbox for all shards of a process that have nothing to do, with one short statement in place of
 // a read for each, and wakes those for which there is something.

@@ -177,11 +177,13 @@ type storedMsg struct {
 // stored reads all messages of a stream but cursors, in order.
 func stored(t testing.TB, js natsjs.JetStream, stream string) []storedMsg {
 	t.Helper()
-	s, err := js.Stream(t.Context(), stream)
+	whole, cancel := context.WithTimeout(t.Context(), time.Minute) // the client would give a busy server five seconds
+	defer cancel()
+	s, err := js.Stream(whole, stream)
 	if err != nil {
 		t.Fatal(err)
 	}
-	info, err := s.Info(t.Context())
+	info, err := s.Info(whole)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +191,7 @@ func stored(t testing.TB, js natsjs.JetStream, stream string) []storedMsg {
 		return nil
 	}
 	all := make([]storedMsg, info.State.LastSeq-info.State.FirstSeq+1)
-	group, ctx := errgroup.WithContext(t.Context())
+	group, ctx := errgroup.WithContext(whole)
 	group.SetLimit(16)
 	for i := range all {
 		group.Go(func() error {
