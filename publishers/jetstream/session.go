@@ -122,10 +122,11 @@ const (
 
 // gather lets a shard that has read n rows wait before its next look, the longer the more they were. What a batch costs
 // depends little on its size: without this, a few hundred messages a second would be as many batches, which take the
-// processors from those who write and handle the messages. A row that comes alone is not kept waiting.
+// processors from those who write and handle the messages. A row that comes alone is not kept waiting; one right behind it
+// is, for a moment.
 func (o *owner) gather(intake, ctx context.Context, began time.Time, n int) {
 	select {
-	case <-time.After(min(gatherMax, time.Duration(n-1)*gatherRow) - time.Since(began)):
+	case <-time.After(min(gatherMax, time.Duration(n)*gatherRow) - time.Since(began)):
 	case <-intake.Done():
 	case <-ctx.Done():
 	}
