@@ -22,15 +22,7 @@ type suite[Tx any] struct {
 func start[Tx any](t *testing.T, open Opener[Tx]) *suite[Tx] {
 	t.Helper()
 	t.Parallel()
-	s := &suite[Tx]{open(t), t, t.Context()}
-	reader := s.Reader
-	s.Reader = func(ref schema.ShardRef, shards int) Reader {
-		return peeking[Tx]{reader(ref, shards), s, new(atomic.Int64)}
-	}
-	if _, _, err := s.Store.MigrateUp(s.ctx); err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return start2(t, open)
 }
 
 // A peeking reader shows with each read that a look says so if there are rows: those that were read are still there. Every
