@@ -172,6 +172,11 @@ func (c *chain) inTransaction(msg *message.Message, r *run, next message.Handler
 		r.late = ctx.Err() != nil
 		return err
 	})
+	if err != nil && r.late && context.Cause(msg.Context()) == errTimeout {
+		if outage := c.outage(msg.Context()); outage != nil { // which the handler has spent its time waiting for
+			r.late, err = false, schema.WithKind(schema.Temporary, fmt.Errorf("%w: %w", outage, err))
+		}
+	}
 	var down *storeError
 	switch {
 	case err == nil:
@@ -186,6 +191,18 @@ func (c *chain) inTransaction(msg *message.Message, r *run, next message.Handler
 			err = cause
 		}
 		return &storeError{err} // the transaction did not begin
+	}
+	return err
+}
+
+// outage returns what keeps the database from answering right now, nil if it answers. That SQLite's only writer is at work
+// is none: another handler may have it.
+func (c *chain) outage(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), healthTimeout)
+	defer cancel()
+	err := c.inbox.Unit(ctx, func(schema.Unit) error { return nil })
+	if !errors.Is(err, schema.ErrUnavailable) || errors.Is(err, schema.ErrBusy) {
+		return nil
 	}
 	return err
 }

@@ -3,15 +3,20 @@ package router_test
 import (
 	"context"
 	"fmt"
+	"net/url"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/millbridge/millbridge/handlers"
 	"github.com/millbridge/millbridge/internal/testkit"
+	"github.com/millbridge/millbridge/internal/testkit/netproxy"
 	"github.com/millbridge/millbridge/router"
 	"github.com/millbridge/millbridge/schema"
+	"github.com/millbridge/millbridge/schema/postgres"
 )
 
 // throwOut ends the session that the handler's transaction is in.
@@ -74,6 +79,76 @@ func TestOutage_that_the_handler_makes_comes_to_an_end(t *testing.T) {
 	letters := b.letters()
 	if letters[0].Cause != schema.CauseExhausted || letters[0].Attempts != 2 || seen.count() != 6 {
 		t.Errorf("letters %+v, %d calls", letters, seen.count())
+	}
+}
+
+// A statement of the handler gets no answer until the handler's time is over. If the database is silent for everybody, the run
+// is made again and costs no attempt; if it answers others, the statement was the handler's.
+func TestOutage_until_the_time_of_a_handler_is_over(t *testing.T) {
+	t.Parallel()
+	for _, silent := range []bool{true, false} {
+		t.Run(fmt.Sprintf("silent=%v", silent), func(t *testing.T) {
+			t.Parallel()
+			b := onPostgres(t)
+			u, err := url.Parse(b.dsn)
+			if err != nil {
+				t.Fatal(err)
+			}
+			proxy := netproxy.Start(t, u.Host)
+			u.Host = proxy.Addr()
+			pool, err := pgxpool.New(t.Context(), u.String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(pool.Close)
+			b.store = postgres.New(pool, postgres.Options{Logger: testkit.Logger(t)})
+			bridge := b.open()
+			var seen calls
+			policy := quick(1)
+			policy.Mode, policy.Timeout = handlers.ModeTx, time.Second
+			b.target(bridge, "billing", policy, func(ctx context.Context, env schema.Envelope) error {
+				if seen.add(env) > 1 {
+					return nil
+				}
+				tx, err := handlers.Tx[pgx.Tx](ctx)
+				if err != nil {
+					return err
+				}
+				if silent {
+					proxy.Freeze(netproxy.Both)
+				}
+				_, err = tx.Exec(ctx, `SELECT pg_sleep(60)`)
+				return fmt.Errorf("in words of its own: %v", err) // not wrapped
+			})
+			b.publish(bridge, schema.NewJob("billing", "x", nil))
+			b.run(bridge)
+			b.eventually(seen.reaches(1))
+			if silent {
+				b.eventually(func() error {
+					said := bridge.Health(t.Context()).Problems
+					for _, problem := range said {
+						if strings.Contains(problem, "in words of its own") {
+							return nil
+						}
+					}
+					return fmt.Errorf("the run was not cut: %q", said)
+				})
+				proxy.Swallow(netproxy.Both) // what is on its way is lost
+				proxy.Heal()
+				b.eventually(seen.reaches(2))
+			}
+			b.awaitNoJobs()
+			letters, calls := 0, 2
+			if !silent {
+				letters, calls = 1, 1
+			}
+			if n := len(b.letters()); n != letters || seen.count() != calls {
+				t.Errorf("%d letters, %d calls; want %d, %d", n, seen.count(), letters, calls)
+			}
+			if n := b.count(`SELECT count(*) FROM millbridge.inbox WHERE attempts > 0 OR last_error <> ''`); n != letters {
+				t.Errorf("%d records have attempts, want %d", n, letters)
+			}
+		})
 	}
 }
 

@@ -2,7 +2,6 @@ package jetstream
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -39,7 +38,6 @@ type writer struct {
 	nc      *nats.Conn
 	timeout time.Duration // for each answer of the server
 	inbox   string
-	prefix  string // of batch ids; differs between writers
 	sub     *nats.Subscription
 	status  chan nats.Status
 	slots   map[string]chan struct{} // by stream
@@ -53,7 +51,7 @@ type writer struct {
 // newWriter returns a writer for the given streams; close it.
 func newWriter(nc *nats.Conn, timeout time.Duration, streams ...string) (*writer, error) {
 	w := &writer{
-		nc: nc, timeout: timeout, inbox: nc.NewInbox() + ".", prefix: rand.Text()[:10],
+		nc: nc, timeout: timeout, inbox: nc.NewInbox() + ".",
 		open: make(map[string]*batch), slots: make(map[string]chan struct{}),
 	}
 	for _, s := range streams {
@@ -169,8 +167,12 @@ type batch struct {
 	closed    bool
 }
 
-// begin opens a batch in a stream, waiting while too many are open. It will end with the message on cursor.
-func (w *writer) begin(ctx context.Context, stream, cursor string) (*batch, error) {
+// batchMark is what the ids of all batches begin with that an owner writes, and nobody else's: the end of its token, which
+// is random.
+func batchMark(token string) string { return token[max(0, len(token)-10):] }
+
+// begin opens a batch of an owner in a stream, waiting while too many are open. It will end with the message on cursor.
+func (w *writer) begin(ctx context.Context, stream, cursor, token string) (*batch, error) {
 	select {
 	case w.slots[stream] <- struct{}{}:
 	case <-ctx.Done():
@@ -183,7 +185,7 @@ func (w *writer) begin(ctx context.Context, stream, cursor string) (*batch, erro
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.next++
-	b.id = w.prefix + strconv.FormatUint(w.next, 36)
+	b.id = batchMark(token) + strconv.FormatUint(w.next, 36)
 	w.open[b.id] = b
 	return b, nil
 }

@@ -3,6 +3,7 @@ package jetstream
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"strings"
@@ -31,7 +32,7 @@ func openWriter(t *testing.T, nc *nats.Conn, timeout time.Duration) *writer {
 // write writes a batch of messages with the given payload sizes and a cursor.
 func write(t *testing.T, w *writer, expect uint64, sizes ...int) (uint64, error) {
 	t.Helper()
-	b, err := w.begin(t.Context(), "MB_JOBS", cursorSubject)
+	b, err := w.begin(t.Context(), "MB_JOBS", cursorSubject, rand.Text())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +173,7 @@ func TestWriter_header_block_above_64_KiB(t *testing.T) {
 	t.Parallel()
 	b := openBroker(t)
 	w := openWriter(t, b.nc, 10*time.Second)
-	batch, err := w.begin(t.Context(), "MB_JOBS", cursorSubject)
+	batch, err := w.begin(t.Context(), "MB_JOBS", cursorSubject, rand.Text())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +190,7 @@ func TestWriter_a_message_that_the_client_refuses_leaves_the_batch_whole(t *test
 	t.Parallel()
 	b := openBroker(t)
 	w := openWriter(t, b.nc, 10*time.Second)
-	batch, err := w.begin(t.Context(), "MB_JOBS", cursorSubject)
+	batch, err := w.begin(t.Context(), "MB_JOBS", cursorSubject, rand.Text())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +225,7 @@ func TestWriter_abandoned_batches_take_no_place_in_the_server(t *testing.T) {
 	b := openBroker(t)
 	w := openWriter(t, b.nc, time.Minute)
 	for range 200 { // four times as many as the server keeps open
-		batch, err := w.begin(t.Context(), "MB_JOBS", cursorSubject)
+		batch, err := w.begin(t.Context(), "MB_JOBS", cursorSubject, rand.Text())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -250,7 +251,7 @@ func TestWriter_too_many_open_batches(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := openWriter(t, b.nc, 10*time.Second)
-	open, err := w.begin(t.Context(), "MB_JOBS", cursorSubject)
+	open, err := w.begin(t.Context(), "MB_JOBS", cursorSubject, rand.Text())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -272,7 +273,7 @@ func TestWriter_waits_for_a_place_of_its_own(t *testing.T) {
 	w := openWriter(t, b.nc, 10*time.Second)
 	var open []*batch
 	for range maxOpen {
-		batch, err := w.begin(t.Context(), "MB_JOBS", cursorSubject)
+		batch, err := w.begin(t.Context(), "MB_JOBS", cursorSubject, rand.Text())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -280,17 +281,17 @@ func TestWriter_waits_for_a_place_of_its_own(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := w.begin(ctx, "MB_JOBS", cursorSubject); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := w.begin(ctx, "MB_JOBS", cursorSubject, rand.Text()); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("one more: %v, want it to wait", err)
 	}
-	if other, err := w.begin(t.Context(), "MB_EVENTS", "mb.cursor.events.test.1.0"); err != nil {
+	if other, err := w.begin(t.Context(), "MB_EVENTS", "mb.cursor.events.test.1.0", rand.Text()); err != nil {
 		t.Errorf("in the other stream: %v", err)
 	} else {
 		other.abandon()
 	}
 	open[0].abandon()
 	open[0].abandon() // twice is once
-	batch, err := w.begin(t.Context(), "MB_JOBS", cursorSubject)
+	batch, err := w.begin(t.Context(), "MB_JOBS", cursorSubject, rand.Text())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -332,7 +333,7 @@ func TestWriter_lost_connection(t *testing.T) {
 	t.Parallel()
 	b := openBroker(t)
 	w := openWriter(t, b.nc, 20*time.Second)
-	batch, err := w.begin(t.Context(), "MB_JOBS", cursorSubject)
+	batch, err := w.begin(t.Context(), "MB_JOBS", cursorSubject, rand.Text())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -364,7 +365,7 @@ func TestWriter_unknown_when_the_caller_gives_up(t *testing.T) {
 	t.Parallel()
 	b := openBroker(t)
 	w := openWriter(t, b.nc, 10*time.Second)
-	batch, err := w.begin(t.Context(), "MB_JOBS", cursorSubject)
+	batch, err := w.begin(t.Context(), "MB_JOBS", cursorSubject, rand.Text())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -183,6 +183,9 @@ func (o *owner) takeOver(ctx context.Context, ledger schema.Shard) error {
 			o.adopt(storedCursor{Cursor: mine})
 			break
 		}
+		if mine, err = o.withPart(ctx, c, mine); err != nil {
+			return err
+		}
 		killpoint.At(killpoint.BeforeTakeOver)
 		seq, err := o.writeCursor(ctx, mine, c.Seq)
 		if err == nil {
@@ -215,7 +218,7 @@ func (o *owner) confirm(ctx context.Context, stop error) error {
 
 // writeCursor writes a cursor alone.
 func (o *owner) writeCursor(ctx context.Context, c schema.Cursor, expect uint64) (uint64, error) {
-	b, err := o.writer.begin(ctx, o.stream, o.subject)
+	b, err := o.writer.begin(ctx, o.stream, o.subject, o.token)
 	if err != nil {
 		return 0, err
 	}

@@ -226,7 +226,7 @@ func (r *Repairer) writeCursor(ctx context.Context, stream, subject string, c sc
 		return 0, err
 	}
 	defer w.close()
-	b, err := w.begin(ctx, stream, subject)
+	b, err := w.begin(ctx, stream, subject, c.Owner)
 	if err != nil {
 		return 0, err
 	}

@@ -237,7 +237,7 @@ func (o *owner) removedBatch() int64 {
 // stage sends rows as a batch that lacks its cursor, and reports whether it is all of them. It stops before a row that
 // cannot be sent; that row is staged alone when it is the first.
 func (o *owner) stage(ctx context.Context, rows []schema.Row, batches chan<- *staged) (all bool, err error) {
-	b, err := o.writer.begin(ctx, o.stream, o.subject)
+	b, err := o.writer.begin(ctx, o.stream, o.subject, o.token)
 	if err != nil {
 		return false, err
 	}

@@ -18,8 +18,8 @@ func (s *Store) Keep() time.Duration { return s.keep }
 // Settled notes that a message of the stream of jobs is done with although the inbox row of its key stands for another:
 // a second message of the key, or one that has no key. Noting it again changes nothing.
 func (s *Store) Settled(ctx context.Context, run schema.Run) error {
-	_, err := s.pool.Exec(ctx, `INSERT INTO millbridge.settled (stream_seq, message_id, handler)
-		VALUES ($1::bigint, $2::text, $3::text) ON CONFLICT DO NOTHING`, int64(run.Sequence), run.MessageID, run.Key.Handler)
+	err := pgxRunner{s.pool}.run(ctx, durably, statement{sql: `INSERT INTO millbridge.settled (stream_seq, message_id, handler)
+		VALUES ($1::bigint, $2::text, $3::text) ON CONFLICT DO NOTHING`, args: []any{int64(run.Sequence), run.MessageID, run.Key.Handler}})
 	return wrap("note message as settled", err)
 }
 

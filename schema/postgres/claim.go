@@ -14,7 +14,7 @@ import (
 // Claim asks for a run under a lease. If the answer is [schema.ClaimRun], no other run of the key gets that answer until
 // the lease has ended; see [Store.Extend], [Store.Done], [Store.Fail] and [Store.Free].
 func (s *Store) Claim(ctx context.Context, run schema.Run) (schema.ClaimResult, error) {
-	res, err := claim(ctx, s.atOnce, run, schema.InboxRunning)
+	res, err := claim(ctx, s.atOnce, run, schema.InboxRunning, durably)
 	return res, s.failed("claim key", err)
 }
 
@@ -22,10 +22,11 @@ func (s *Store) Claim(ctx context.Context, run schema.Run) (schema.ClaimResult, 
 // and commits with the handler's work; no other run of the key gets that answer while the transaction is open. It never
 // waits for another run.
 //
-// The transaction should be at READ COMMITTED. At REPEATABLE READ and above, a record that was written since the
+// The transaction's commit waits for the disk even where synchronous_commit is off: the message is acked after it, and would
+// be lost with an effect that a crash undoes. The transaction should be at READ COMMITTED. At REPEATABLE READ and above, a record that was written since the
 // transaction's snapshot gives [schema.ErrRetryTransaction].
 func (s *Store) ClaimTx(ctx context.Context, tx pgx.Tx, run schema.Run) (schema.ClaimResult, error) {
-	res, err := claim(ctx, pgxRunner{tx}.run, run, schema.InboxDone)
+	res, err := claim(ctx, pgxRunner{tx}.run, run, schema.InboxDone, durably)
 	return res, wrap("claim key", err)
 }
 
@@ -106,10 +107,12 @@ func claiming(a runArrays, state schema.InboxState, claimed func(place int, reco
 	}
 }
 
-func claim(ctx context.Context, do runFunc, run schema.Run, state schema.InboxState) (schema.ClaimResult, error) {
+// claim asks for a run after the statements of before, in one round trip.
+func claim(ctx context.Context, do runFunc, run schema.Run, state schema.InboxState, before ...statement) (schema.ClaimResult, error) {
 	written := false
 	res := schema.ClaimResult{Claim: schema.ClaimRun}
-	err := do(ctx, claiming(arraysOf([]schema.Run{run}), state, func(_ int, r schema.InboxRecord) { written, res.Record = true, r }))
+	claimed := func(_ int, r schema.InboxRecord) { written, res.Record = true, r }
+	err := do(ctx, append(before, claiming(arraysOf([]schema.Run{run}), state, claimed))...)
 	if err != nil || written {
 		return res, err
 	}

@@ -238,3 +238,97 @@ func TestReader_waits_in_one_epoch_only(t *testing.T) {
 		t.Errorf("the same epoch: %v, %v; want another", same, err)
 	}
 }
+
+// In a database that does not wait for the disk, what the broker or a handler is told of survives a crash all the same.
+func TestInbox_survives_a_crash(t *testing.T) {
+	t.Parallel()
+	cfg := privateServer(t).Config()
+	cfg.ConnConfig.RuntimeParams["synchronous_commit"] = "off"
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	s := postgres.New(pool, postgres.Options{})
+	exec := func(sql string) {
+		t.Helper()
+		if _, err := pool.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	crash(t, pool) // from here on the server's writer of the log is as slow as it was told to be
+	exec(`CREATE TABLE effects (name text)`)
+	claim := func(r schema.Run) error {
+		res, err := s.Claim(t.Context(), r)
+		if err == nil && res.Claim != schema.ClaimRun {
+			err = fmt.Errorf("answer %v", res.Claim)
+		}
+		return err
+	}
+	dead := schema.Failure{Dead: true, Cause: schema.CauseExhausted, Reason: "no", Attempted: true}
+	for _, c := range []struct {
+		name   string
+		before func(r schema.Run) error
+		do     func(r schema.Run) error
+		want   schema.InboxState
+	}{
+		{"claimed", nil, claim, schema.InboxRunning},
+		{"done", claim, func(r schema.Run) error { return s.Done(t.Context(), r) }, schema.InboxDone},
+		{"failed", claim, func(r schema.Run) error {
+			_, err := s.Fail(t.Context(), r, dead)
+			return err
+		}, schema.InboxDead},
+		{"claimed in a group", nil, func(r schema.Run) error {
+			_, _, err := s.Group(t.Context(), []schema.Run{r}, nil)
+			return err
+		}, schema.InboxRunning},
+		{"done in a group", claim, func(r schema.Run) error {
+			_, _, err := s.Group(t.Context(), nil, []schema.Run{r})
+			return err
+		}, schema.InboxDone},
+		{"transaction", nil, func(r schema.Run) error {
+			return s.Unit(t.Context(), func(u schema.Unit) error {
+				if _, err := u.Claim(t.Context(), r); err != nil {
+					return err
+				}
+				_, err := u.Tx().(pgx.Tx).Exec(t.Context(), `INSERT INTO effects VALUES ('transaction')`)
+				return err
+			})
+		}, schema.InboxDone},
+		{"replayed", func(r schema.Run) error {
+			if err := claim(r); err != nil {
+				return err
+			}
+			_, err := s.Fail(t.Context(), r, dead)
+			return err
+		}, func(r schema.Run) error {
+			return s.Unit(t.Context(), func(u schema.Unit) error {
+				_, err := u.ResetForReplay(t.Context(), r.Key, 0)
+				return err
+			})
+		}, schema.InboxRunning},
+	} {
+		r := run("worker")
+		r.Key.Key = c.name
+		if c.before != nil {
+			if err := c.before(r); err != nil {
+				t.Fatalf("%s: %v", c.name, err)
+			}
+		}
+		exec(`CHECKPOINT`)
+		if err := c.do(r); err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		exec(fmt.Sprintf(`INSERT INTO effects VALUES ('nobody waits for %s')`, c.name))
+		crash(t, pool)
+		record, found, err := s.LookupInbox(t.Context(), r.Key)
+		if err != nil || !found || record.State != c.want {
+			t.Errorf("%s: after a crash found %v, %+v, %v; want state %s", c.name, found, record, err, c.want)
+		}
+	}
+	var effects []string
+	err = pool.QueryRow(t.Context(), `SELECT array_agg(name) FROM effects`).Scan(&effects)
+	if err != nil || !slices.Equal(effects, []string{"transaction"}) {
+		t.Errorf("effects %q, %v; only what somebody waits for should have survived", effects, err)
+	}
+}

@@ -16,7 +16,7 @@ func (s *Store) Group(ctx context.Context, claims, done []schema.Run) (claimed [
 	claimed, noted = make([]*schema.InboxRecord, len(claims)), make([]bool, len(done))
 	// Claims lock rows in the order of their hashes and wait for those who end or renew a run; those who end runs wait for
 	// nobody. So groups of several processes cannot wait for each other in a circle.
-	steps := []statement{byIndex}
+	steps := []statement{durablyByIndex}
 	if len(claims) > 0 {
 		steps = append(steps, claiming(arraysByHash(claims), schema.InboxRunning, func(i int, r schema.InboxRecord) { claimed[i] = &r }))
 	}

@@ -12,7 +12,7 @@ import (
 // Done notes that a run under a lease has handled its message. [schema.ErrLeaseLost] means that another run has taken
 // over.
 func (s *Store) Done(ctx context.Context, run schema.Run) error {
-	return s.failed("note key as done", done(ctx, s.atOnce, run))
+	return s.failed("note key as done", done(ctx, s.atOnce, run, durably))
 }
 
 // done notes it after the statements of before, in one round trip.
@@ -36,7 +36,7 @@ func done(ctx context.Context, do runFunc, run schema.Run, before ...statement) 
 // settled, or another run or a later replay has it, nothing is written and the error is [schema.ErrLeaseLost]. Fail may
 // wait for a run that is in a transaction of its own.
 func (s *Store) Fail(ctx context.Context, run schema.Run, f schema.Failure) (schema.InboxRecord, error) {
-	record, err := fail(ctx, s.atOnce, run, f)
+	record, err := fail(ctx, s.atOnce, run, f, durably)
 	return record, s.failed("note failure", err)
 }
 
@@ -175,7 +175,7 @@ func (s *Store) Drop(ctx context.Context, tx pgx.Tx, key schema.InboxKey, from i
 func leaveDead(ctx context.Context, tx pgx.Tx, key schema.InboxKey, from int, state schema.InboxState, replay int) (bool, error) {
 	hash := key.Hash()
 	n := 0
-	err := pgxRunner{tx}.run(ctx,
+	err := pgxRunner{tx}.run(ctx, durably,
 		// Claims find the key busy until the caller's transaction ends, in place of waiting for it.
 		statement{sql: `SELECT count(pg_advisory_xact_lock($1::bigint))`, args: []any{lockOf(hash)}},
 		// What the row knew of the life that has ended is kept beside it.

@@ -15,7 +15,7 @@ func (s *Store) Remove(ctx context.Context, p schema.RemoveParams) (schema.Remov
 	seqs, ids := columns(p.Names)
 	var updated, removed int
 	shard := []any{string(p.Stream), p.Generation, p.Shard}
-	err := pgxRunner{s.pool}.run(ctx, durably, byIndex, statement{
+	err := pgxRunner{s.pool}.run(ctx, durablyByIndex, statement{
 		sql: `
 			WITH ledger AS (
 				UPDATE millbridge.shards

@@ -40,7 +40,7 @@ func (s *Store) ShardRows(ctx context.Context, ref schema.ShardRef, shards int, 
 // has another owner.
 func (s *Store) RepairShard(ctx context.Context, p schema.RepairParams) error {
 	err := s.InTx(ctx, func(tx pgx.Tx) error {
-		if err := (pgxRunner{tx}).run(ctx, durably, byIndex); err != nil {
+		if err := (pgxRunner{tx}).run(ctx, durablyByIndex); err != nil {
 			return err
 		}
 		tag, err := tx.Exec(ctx, `

@@ -111,13 +111,21 @@ func scan(dest ...any) func(rowSet) error {
 }
 
 // durably makes the commit of the transaction it runs in wait until it is on disk, however the database is set. It
-// never weakens a stronger setting.
-var durably = statement{sql: `SELECT set_config('synchronous_commit', 'on', true)
-	WHERE current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')`}
+// never weakens a stronger setting. Whatever has to be true before the broker hears of it, or before a handler runs, is
+// written with it: a crash that undoes an acked message's effect would lose the message.
+var durably = statement{sql: `SELECT ` + setDurable}
+
+const setDurable = `set_config('synchronous_commit', CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')
+	THEN 'on' ELSE current_setting('synchronous_commit') END, true)`
 
 // byIndex keeps the planner from reading the whole outbox. What it knows of a table that is empty most of the time says
 // nothing about the moment when a million rows wait. The price it sees in a scan that has no alternative would make it
 // compile the query, which takes a second. With nothing left to choose, one plan is as good for all parameters, and planning
 // takes longer than to run it.
-var byIndex = statement{sql: `SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
-	set_config('jit', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true)`}
+var byIndex = statement{sql: `SELECT ` + setByIndex}
+
+const setByIndex = `set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
+	set_config('jit', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true)`
+
+// durablyByIndex is both.
+var durablyByIndex = statement{sql: `SELECT ` + setDurable + `, ` + setByIndex}

@@ -30,11 +30,11 @@ func (u unit) Claim(ctx context.Context, run schema.Run) (schema.ClaimResult, er
 }
 
 func (u unit) Done(ctx context.Context, run schema.Run) error {
-	return wrap("note key as done", done(ctx, pgxRunner{u.tx}.run, run, keyLock(run)))
+	return wrap("note key as done", done(ctx, pgxRunner{u.tx}.run, run, durably, keyLock(run)))
 }
 
 func (u unit) Fail(ctx context.Context, run schema.Run, f schema.Failure) (schema.InboxRecord, error) {
-	record, err := fail(ctx, pgxRunner{u.tx}.run, run, f, keyLock(run))
+	record, err := fail(ctx, pgxRunner{u.tx}.run, run, f, durably, keyLock(run))
 	return record, wrap("note failure", err)
 }
 

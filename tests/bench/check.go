@@ -101,13 +101,14 @@ func (t *tracker) await(ctx context.Context) error {
 	}
 }
 
-// latency is the time from commit to handled of each message: none if it was handled before its writer knew of the commit.
-func (t *tracker) latency() *quantiles {
+// latency is the time from commit to handled of each message from a number on: none if it was handled before its writer
+// knew of the commit.
+func (t *tracker) latency(from int) *quantiles {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var times []time.Duration
 	for seq, at := range t.committed {
-		if !at.IsZero() && seq < len(t.handled) && !t.handled[seq].IsZero() {
+		if seq >= from && !at.IsZero() && seq < len(t.handled) && !t.handled[seq].IsZero() {
 			times = append(times, max(0, t.handled[seq].Sub(at)))
 		}
 	}

@@ -211,9 +211,10 @@ func through(perTx, perSecond int, nudged bool) func(ctx context.Context, st *st
 		if nudged {
 			nudge = bridge.Nudge
 		}
-		m, n, all := l.meter(), 0, []*writer{{}}
+		m, n, warm, all := l.meter(), 0, 0, []*writer{{}}
 		if perSecond > 0 {
-			n, err = paced(ctx, all, perSecond, 2*l.opts.window, l.transaction(nudge), t)
+			n, err = paced(ctx, all, perSecond, steadyWindows*l.opts.window, l.transaction(nudge), t)
+			warm = n / steadyWindows
 		} else {
 			n, err = write(ctx, all, 0, perTx, l.opts.window, l.transaction(nudge), t)
 		}
@@ -222,7 +223,7 @@ func through(perTx, perSecond int, nudged bool) func(ctx context.Context, st *st
 			err = t.await(ctx)
 		}
 		r := m.stop(n)
-		r.Latency = t.latency()
+		r.Latency = t.latency(warm)
 		settled := checkSettled(ctx, l.js, jobStream, jobSubject)
 		err = errors.Join(err, settled, bridge.close(), t.fault(false))
 		return r, errors.Join(err, l.holds(ctx, "millbridge_outbox", 0), l.handledOnce(ctx, n))

@@ -30,10 +30,14 @@ func asFast(perTx int) load {
 			r = m.stop(n)
 			return err
 		})
-		r.Latency = t.latency()
+		r.Latency = t.latency(0)
 		return r, err
 	}
 }
+
+// steadyWindows is how long a fixed rate goes on. The times of the first window do not count: connections, plans and
+// consumers become warm in it.
+const steadyWindows = 4
 
 // steady lets some connections commit at a fixed rate. The rate is what they reached. Without a tracker nobody handles.
 func steady(perSecond int) load {
@@ -41,7 +45,7 @@ func steady(perSecond int) load {
 		writers := min(conns, max(4, perSecond/100))
 		err = st.withWriters(ctx, writers, func(all []*writer) error {
 			m := st.meter()
-			n, err := paced(ctx, all, perSecond, 2*st.opts.window, tx, t)
+			n, err := paced(ctx, all, perSecond, steadyWindows*st.opts.window, tx, t)
 			if err != nil {
 				return err
 			}
@@ -52,7 +56,7 @@ func steady(perSecond int) load {
 			return t.await(ctx)
 		})
 		if t != nil {
-			r.Latency = t.latency()
+			r.Latency = t.latency(r.Messages / steadyWindows)
 		}
 		return r, err
 	}

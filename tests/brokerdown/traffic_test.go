@@ -176,6 +176,7 @@ func (w *world) recovers(t *testing.T) {
 	w.handled(t, probe)
 	w.healthy(t)
 	w.recovered = append(w.recovered, time.Since(began))
+	t.Logf("fault %d: back within %v", w.faults, time.Since(began).Round(10*time.Millisecond))
 }
 
 // finish ends the traffic, waits until everything is handled and looks at it.

@@ -120,7 +120,8 @@ func TestPostgres_pool_is_exhausted(t *testing.T) {
 	direct := testkit.Postgres(t)
 	shared := pool(t, testkit.PostgresURL(direct), func(c *pgxpool.Config) { c.MaxConns = 4 })
 	w := onPostgres(t, shared, direct, pace())
-	stop := w.produce(6, 10*time.Millisecond) // more than there are connections
+	// More producers than there are connections, and slower together than what the rest of four connections can handle.
+	stop := w.produce(6, 60*time.Millisecond)
 	var back []time.Duration
 	for i := range times(1, 6) {
 		pause(time.Second)

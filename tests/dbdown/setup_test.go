@@ -228,6 +228,7 @@ func (w *world) recovers(limit time.Duration) time.Duration {
 			w.t.Fatalf("a message is not handled within %v: %q", limit, w.bridge.Health(w.t.Context()).Problems)
 		}
 	}
+	w.t.Logf("back within %v", time.Since(began).Round(10*time.Millisecond))
 	return time.Since(began)
 }
 
