@@ -315,7 +315,6 @@ func TestInbox_survives_a_crash(t *testing.T) {
 				t.Fatalf("%s: %v", c.name, err)
 			}
 		}
-		exec(`CHECKPOINT`)
 		if err := c.do(r); err != nil {
 			t.Fatalf("%s: %v", c.name, err)
 		}
