@@ -340,7 +340,7 @@ func (w *world) replayAll() {
 	}
 	for _, l := range letters {
 		if l.Open {
-			w.fault("%s: the letter of %s is open, and all were replayed", l.Handler, l.ID)
+			w.fault("%s: the letter of %s, %s, is open, and all were replayed: replay %s, %s, %s attempts", l.Handler, l.ID, l.Subject, l.Replay, l.Cause, l.Attempts)
 		}
 	}
 }
