@@ -82,22 +82,44 @@ func sameMessage(there, here schema.DeadLetter) bool {
 }
 
 // Tombstone overwrites a letter with the word for what was done with it; false if a tombstone is there already.
+//
+// A server that is killed between storing a tombstone and taking out the letter has both when it is back. The letter would
+// be listed for ever, so the tombstone is then written once more.
 func (b *Box) Tombstone(ctx context.Context, letter Letter, word string) (bool, error) {
+	err := b.bury(ctx, letter, word, letter.Seq)
+	if !refused(err) {
+		return err == nil, err
+	}
+	there, err := b.last(ctx, b.subject(letter.DeadLetter))
+	if err != nil {
+		return false, err
+	}
+	if there.Tombstone == "" {
+		return false, fmt.Errorf("dead letter %s is not the one that was read", letter.ID)
+	}
+	stream, err := b.stream(ctx)
+	if err != nil {
+		return false, err
+	}
+	_, err = stream.GetMsg(ctx, letter.Seq)
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("read dead letter: %w", err)
+	}
+	return false, b.bury(ctx, letter, there.Tombstone, there.Seq)
+}
+
+// bury writes a tombstone in place of the message with this sequence and of all before it.
+func (b *Box) bury(ctx context.Context, letter Letter, word string, instead uint64) error {
 	mark := letter.DeadLetter
 	mark.Tombstone, mark.Payload, mark.Stack = word, nil, ""
 	mark.Header = map[string][]string{}
 	if source, ok := letter.Header[schema.HeaderSource]; ok { // names the message together with its id
 		mark.Header[schema.HeaderSource] = source
 	}
-	err := b.publish(ctx, mark, letter.Seq, jetstream.WithMsgTTL(b.keep))
-	if !refused(err) {
-		return err == nil, err
-	}
-	there, err := b.last(ctx, b.subject(mark))
-	if err == nil && there.Tombstone == "" {
-		err = fmt.Errorf("dead letter %s is not the one that was read", letter.ID)
-	}
-	return false, err
+	return b.publish(ctx, mark, instead, jetstream.WithMsgTTL(b.keep))
 }
 
 func (b *Box) subject(l schema.DeadLetter) string {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 
@@ -133,6 +134,39 @@ func TestTombstone_takes_the_place_of_the_letter(t *testing.T) {
 	msg, err := stream.GetMsg(t.Context(), all[0].Seq)
 	if err != nil || msg.Header.Get("Nats-TTL") == "" {
 		t.Errorf("the tombstone has the headers %v, error %v", msg.Header, err)
+	}
+}
+
+// A server that is killed after it has stored a tombstone and before it has taken out the letter has both. Whoever replays or
+// drops the letter then is told that this was done, and the letter is gone.
+func TestTombstone_whose_letter_is_still_there(t *testing.T) {
+	t.Parallel()
+	box, js := newBox(t)
+	write(t, box, letter("billing", "m1"))
+	first := list(t, box, deadletters.Filter{})[0]
+	stream, err := js.Stream(t.Context(), "MB_DEAD")
+	if err != nil {
+		t.Fatal(err)
+	}
+	msg, err := stream.GetMsg(t.Context(), first.Seq)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mark := first.DeadLetter
+	mark.Tombstone, mark.Payload = deadletters.Replayed, nil
+	header, body := mark.Encode()
+	if _, err := js.PublishMsg(t.Context(), &nats.Msg{Subject: msg.Subject, Header: header, Data: body}); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(list(t, box, deadletters.Filter{})); n != 1 {
+		t.Fatalf("%d letters are listed, want the one beside its tombstone", n)
+	}
+	if won, err := box.Tombstone(t.Context(), first, deadletters.Dropped); err != nil || won {
+		t.Errorf("%v, %v", won, err)
+	}
+	all := list(t, box, deadletters.Filter{Tombstones: true})
+	if len(all) != 1 || all[0].Tombstone != deadletters.Replayed {
+		t.Errorf("the box has %+v, want the tombstone alone", all)
 	}
 }
 

@@ -27,15 +27,17 @@ func readCursor(ctx context.Context, nc *nats.Conn, stream, subject string, time
 	return getCursor(ctx, nc, stream, subject, map[string]any{"last_by_subj": subject}, timeout)
 }
 
-// formerCursor reads the cursor that was there before something that is none came to stand at sequence seq. It is the
-// first message on the subject: a cursor takes the place of all before it, and no owner writes behind a stranger. Without
-// one the answer is empty.
-func formerCursor(ctx context.Context, nc *nats.Conn, stream, subject string, seq uint64, timeout time.Duration) (storedCursor, error) {
-	c, err := getCursor(ctx, nc, stream, subject, map[string]any{"seq": 1, "next_by_subj": subject}, timeout)
-	if err != nil || c.bad != nil || c.Seq >= seq {
-		return storedCursor{}, err
+// formerCursor reads the cursor that was there before something that is none came to stand at sequence seq: no owner writes
+// behind a stranger. A cursor takes the place of all before it, but a server that is killed in between has both. Without one
+// the answer is empty.
+func formerCursor(ctx context.Context, nc *nats.Conn, stream, subject string, seq uint64, timeout time.Duration) (former storedCursor, err error) {
+	for {
+		c, err := getCursor(ctx, nc, stream, subject, map[string]any{"seq": former.Seq + 1, "next_by_subj": subject}, timeout)
+		if err != nil || c.bad != nil || c.Seq == 0 || c.Seq >= seq {
+			return former, err
+		}
+		former = c
 	}
-	return c, nil
 }
 
 func getCursor(ctx context.Context, nc *nats.Conn, stream, subject string, which map[string]any, timeout time.Duration) (storedCursor, error) {
