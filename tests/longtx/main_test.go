@@ -206,7 +206,7 @@ func (w *world) pace() string {
 // all waits until every message that was committed is in its stream, once and in order.
 func (w *world) all(when string) {
 	w.t.Helper()
-	testkit.Eventually(w.t, time.Minute, func() error {
+	testkit.Eventually(w.t, 5*time.Minute, func() error {
 		r, err := w.book.Check(w.t.Context(), w.js, schema.Subjects{})
 		if err == nil && (r.Waiting > 0 || len(r.Both) > 0) {
 			err = fmt.Errorf("%s: %s", when, r)
