@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgtype"
+
 	"github.com/millbridge/millbridge/schema"
 )
 
@@ -17,7 +19,7 @@ type appending struct {
 	rows []schema.Row
 	keys []*usedKey            // for each envelope the explicit key it takes, or nil; nil if none takes one
 	uses map[[32]byte]*usedKey // the same by hash, each once
-	call [16]byte              // marks the keys that this call writes
+	call pgtype.UUID           // marks the keys that this call writes
 }
 
 // A usedKey is an explicit idempotency key, and what the database says about it.
@@ -54,7 +56,7 @@ func newAppending(envs []schema.Envelope, maxPayload int) (*appending, error) {
 // use notes the key of an envelope.
 func (a *appending) use(i int, e schema.Envelope, now time.Time) error {
 	if a.keys == nil {
-		a.keys, a.uses, a.call = make([]*usedKey, len(a.envs)), make(map[[32]byte]*usedKey), schema.NewUUID(now)
+		a.keys, a.uses, a.call = make([]*usedKey, len(a.envs)), make(map[[32]byte]*usedKey), uuid(schema.NewUUID(now))
 	}
 	hash, body := e.KeyHash(), e.BodyHash()
 	k := a.uses[hash]
@@ -105,7 +107,7 @@ func (a *appending) statements() []statement {
 func (a *appending) one() statement {
 	r := a.rows[0]
 	s := statement{sql: sqlInsertOne, args: append(make([]any, 0, 11),
-		string(r.Stream), int32(r.Slot), [16]byte(r.ID), r.Subject, r.StoredHeader(), orEmpty(r.Payload))}
+		string(r.Stream), int32(r.Slot), uuid(r.ID), r.Subject, r.StoredHeader(), orEmpty(r.Payload))}
 	if r.OrderLock != 0 {
 		s.sql = sqlInsertOrdered
 	}

@@ -1,6 +1,8 @@
 package postgres
 
 import (
+	"github.com/jackc/pgx/v5/pgtype"
+
 	"github.com/millbridge/millbridge/schema"
 )
 
@@ -15,7 +17,7 @@ type chunk struct {
 	plain    bool // no row has a due time or an explicit key
 	streams  []string
 	slots    []int32
-	ids      [][16]byte
+	ids      uuids
 	subjects []string
 	headers  [][]byte
 	payloads [][]byte
@@ -45,7 +47,7 @@ func (a *appending) chunks() func(yield func(*chunk) bool) {
 func (a *appending) chunk(from, to int) *chunk {
 	n := to - from
 	c := &chunk{
-		plain: true, streams: make([]string, 0, n), slots: make([]int32, 0, n), ids: make([][16]byte, 0, n), subjects: make([]string, 0, n),
+		plain: true, streams: make([]string, 0, n), slots: make([]int32, 0, n), ids: make(uuids, 0, n), subjects: make([]string, 0, n),
 		headers: make([][]byte, 0, n), payloads: make([][]byte, 0, n), locks: make([]int64, 0, n),
 		due: make([]int64, 0, n), keys: make([][]byte, 0, n),
 	}
@@ -65,7 +67,7 @@ func (a *appending) chunk(from, to int) *chunk {
 func (c *chunk) add(r schema.Row, due int64, key []byte) {
 	c.streams = append(c.streams, string(r.Stream))
 	c.slots = append(c.slots, int32(r.Slot))
-	c.ids = append(c.ids, r.ID)
+	c.ids = append(c.ids, uuid(r.ID))
 	c.subjects = append(c.subjects, r.Subject)
 	c.headers = append(c.headers, r.StoredHeader())
 	c.payloads = append(c.payloads, orEmpty(r.Payload))
@@ -78,3 +80,9 @@ func (c *chunk) add(r schema.Row, due int64, key []byte) {
 func (c *chunk) args(locks []int64) []any {
 	return append(make([]any, 0, 13), c.streams, c.slots, c.ids, c.subjects, c.headers, c.payloads, c.locks, locks)
 }
+
+// uuid and uuids are what the driver can send in each of its modes. What it does not know, as an array of 16 bytes, it can send
+// only where it has asked the server for the parameter's type: not in the modes exec and simple_protocol.
+func uuid(id schema.UUID) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: true} }
+
+type uuids = pgtype.FlatArray[pgtype.UUID]

@@ -3,4 +3,4 @@
 package postgres_test
 
 // poolerModes are the driver's settings that work behind a pooler.
-var poolerModes = []string{"cache_describe", "exec"}
+var poolerModes = []string{"cache_describe", "exec", "simple_protocol"}

@@ -234,7 +234,7 @@ func visited(t *testing.T, pool *pgxpool.Pool, r *tail) int64 {
 func TestPeek_is_planned_once(t *testing.T) {
 	t.Parallel()
 	_, pool := setup(t)
-	pool = repool(t, pool, func(c *pgxpool.Config) { c.MaxConns = 1 }) // the plans of one session
+	pool = direct(t, pool, func(c *pgxpool.Config) { c.MaxConns = 1 }) // the plans of one session
 	s := postgres.New(pool, postgres.Options{})
 	r := newTail(t, s)
 	r.wants()

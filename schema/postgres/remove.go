@@ -63,10 +63,10 @@ func (s *Store) Remove(ctx context.Context, p schema.RemoveParams) (schema.Remov
 
 func leaseLost() error { return schema.WithKind(schema.NotMine, schema.ErrLeaseLost) }
 
-func columns(names []schema.RowName) (seqs []int64, ids [][16]byte) {
-	seqs, ids = make([]int64, len(names)), make([][16]byte, len(names))
+func columns(names []schema.RowName) (seqs []int64, ids uuids) {
+	seqs, ids = make([]int64, len(names)), make(uuids, len(names))
 	for i, n := range names {
-		seqs[i], ids[i] = n.Seq, n.ID
+		seqs[i], ids[i] = n.Seq, uuid(n.ID)
 	}
 	return seqs, ids
 }

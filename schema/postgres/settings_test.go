@@ -20,20 +20,28 @@ import (
 // A pooler would refuse them.
 func sessions(t *testing.T, pool *pgxpool.Pool, mode pgx.QueryExecMode, set map[string]string) *postgres.Store {
 	t.Helper()
+	return postgres.New(direct(t, pool, func(cfg *pgxpool.Config) {
+		cfg.ConnConfig.DefaultQueryExecMode = mode
+		for name, value := range set {
+			cfg.ConnConfig.RuntimeParams[name] = value
+		}
+	}), postgres.Options{})
+}
+
+// direct opens another pool on the database of a pool, past any pooler.
+func direct(t *testing.T, pool *pgxpool.Pool, edit func(*pgxpool.Config)) *pgxpool.Pool {
+	t.Helper()
 	cfg, err := pgxpool.ParseConfig(testkit.DirectPostgresURL(t, pool))
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.ConnConfig.DefaultQueryExecMode = mode
-	for name, value := range set {
-		cfg.ConnConfig.RuntimeParams[name] = value
-	}
-	direct, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	edit(cfg)
+	p, err := pgxpool.NewWithConfig(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(direct.Close)
-	return postgres.New(direct, postgres.Options{})
+	t.Cleanup(p.Close)
+	return p
 }
 
 func TestCheck_refuses_sessions_that_lose_or_change_messages(t *testing.T) {
