@@ -62,4 +62,3 @@ func TestEveryMode_of_the_driver(t *testing.T) {
 		})
 	}
 }
-
