@@ -23,8 +23,8 @@ func (s *Store) Claim(ctx context.Context, run schema.Run) (schema.ClaimResult, 
 // waits for another run.
 //
 // The transaction's commit waits for the disk even where synchronous_commit is off: the message is acked after it, and would
-// be lost with an effect that a crash undoes. The transaction should be at READ COMMITTED. At REPEATABLE READ and above, a record that was written since the
-// transaction's snapshot gives [schema.ErrRetryTransaction].
+// be lost with an effect that a crash undoes. The transaction should be at READ COMMITTED. At REPEATABLE READ and above, a
+// record that was written since the transaction's snapshot gives [schema.ErrRetryTransaction].
 func (s *Store) ClaimTx(ctx context.Context, tx pgx.Tx, run schema.Run) (schema.ClaimResult, error) {
 	res, err := claim(ctx, pgxRunner{tx}.run, run, schema.InboxDone, durably)
 	return res, wrap("claim key", err)
