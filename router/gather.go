@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/millbridge/millbridge/schema"
 )
@@ -14,8 +13,11 @@ import (
 const (
 	// maxGroup bounds the locks that a group takes in the database.
 	maxGroup = 64
-	// maxCompany bounds how long a group waits for those that were in the one before.
-	maxCompany = 2 * time.Millisecond
+	// maxGroups is how many groups may be on their way at once, so that the database works on one while the runs of the
+	// other are at work here.
+	maxGroups = 2
+	// enough are worth a group beside one that is on its way: more, smaller ones cost the database more.
+	enough = maxGroup / 2
 )
 
 // A grouper is an inbox that deals with several runs in one transaction. Those that it leaves out, with nil or false, are
@@ -25,16 +27,15 @@ type grouper interface {
 }
 
 // gathered is an inbox whose claims and ends share their commits: those that come while one is on its way form a group
-// for the next. After a group of several the next one waits half as long as that took, for its members to come back with
-// what is next: without that, two halves of the same runs would take turns. Who is alone is served as without it.
+// for the next, which begins at once if there are enough of them. Who is alone is served as without it.
 type gathered struct {
 	Inbox
 	grouper grouper
 
 	mu    sync.Mutex
-	led   bool      // one of the askers is dealing with a group
-	after time.Time // when the next group may begin, unless it is full
-	queue []*asker  // in the order in which they came
+	named bool     // one of the askers is to deal with the next group
+	under int      // how many groups are on their way
+	queue []*asker // in the order in which they came
 }
 
 // gather returns in, gathered if it can deal with groups.
@@ -97,9 +98,7 @@ func (g *gathered) ask(ctx context.Context, a *asker) (answer, error) {
 	a.hash, a.answer = a.run.Key.Hash(), make(chan answer, 1)
 	g.mu.Lock()
 	g.queue = append(g.queue, a)
-	if !g.led {
-		g.pass()
-	}
+	g.pass()
 	g.mu.Unlock()
 	for {
 		select {
@@ -114,9 +113,11 @@ func (g *gathered) ask(ctx context.Context, a *asker) (answer, error) {
 	}
 }
 
-// pass makes the one who came first lead the next group.
+// pass makes the one who came first lead the next group, if there is to be one now.
 func (g *gathered) pass() {
-	if g.led = len(g.queue) > 0; g.led {
+	n := len(g.queue)
+	if !g.named && (n > 0 && g.under == 0 || n >= enough && g.under < maxGroups) {
+		g.named = true
 		g.queue[0].answer <- answer{lead: true}
 	}
 }
@@ -133,6 +134,7 @@ func (g *gathered) leave(ctx context.Context, a *asker) (answer, error) {
 		if !got.lead {
 			return got, got.err
 		}
+		g.named = false
 		g.pass()
 	default:
 	}
@@ -141,14 +143,10 @@ func (g *gathered) leave(ctx context.Context, a *asker) (answer, error) {
 
 // lead deals with the next group and gives its members their answers.
 func (g *gathered) lead(ctx context.Context) {
-	g.awaitCompany()
 	group := g.take()
-	began := time.Now()
 	defer func() {
 		g.mu.Lock()
-		if ended := time.Now(); len(group) > 1 {
-			g.after = ended.Add(min(ended.Sub(began)/2, maxCompany))
-		}
+		g.under--
 		g.pass()
 		g.mu.Unlock()
 	}()
@@ -183,19 +181,6 @@ func (g *gathered) lead(ctx context.Context) {
 	}
 }
 
-// awaitCompany waits until the next group may begin.
-func (g *gathered) awaitCompany() {
-	g.mu.Lock()
-	wait := time.Until(g.after)
-	if len(g.queue) >= maxGroup {
-		wait = 0
-	}
-	g.mu.Unlock()
-	if wait > 0 {
-		<-time.After(wait)
-	}
-}
-
 // take removes the next group from the queue. No two of a group have the same key.
 func (g *gathered) take() []*asker {
 	g.mu.Lock()
@@ -210,6 +195,8 @@ func (g *gathered) take() []*asker {
 			rest = append(rest, a)
 		}
 	}
-	g.queue = rest
+	g.queue, g.named = rest, false
+	g.under++
+	g.pass()
 	return group
 }

@@ -95,7 +95,7 @@ func startGroup(t *testing.T, in *groupInbox) *groupTest {
 func (g *groupTest) led() bool {
 	g.g.mu.Lock()
 	defer g.g.mu.Unlock()
-	return g.g.led
+	return g.g.named || g.g.under > 0
 }
 
 func (g *groupTest) waiting() int {
@@ -132,6 +132,19 @@ func (g *groupTest) line(n int) {
 	})
 }
 
+// twoUnder waits until a second group is on its way, with all who wait.
+func (g *groupTest) twoUnder() {
+	g.Helper()
+	testkit.Eventually(g, time.Minute, func() error {
+		g.g.mu.Lock()
+		defer g.g.mu.Unlock()
+		if g.g.under != 2 || len(g.g.queue) != 0 {
+			return fmt.Errorf("%d groups are on their way and %d wait", g.g.under, len(g.g.queue))
+		}
+		return nil
+	})
+}
+
 // finish lets all go on and compares the calls.
 func (g *groupTest) finish(want ...string) {
 	g.Helper()
@@ -147,14 +160,51 @@ func (g *groupTest) finish(want ...string) {
 
 func TestGather_those_who_come_meanwhile_are_a_group(t *testing.T) {
 	g := startGroup(t, &groupInbox{})
+	for i := range enough { // the second group
+		g.claim(fmt.Sprint("b", i), schema.ClaimRun, nil)
+	}
+	g.twoUnder()
 	for i := range maxGroup {
 		g.claim(fmt.Sprint("c", i), schema.ClaimRun, nil)
+		g.line(i + 1)
 	}
-	g.line(maxGroup)
 	g.done("d1", nil)
+	g.line(maxGroup + 1)
 	g.done("d2", nil)
 	g.line(maxGroup + 2)
-	g.finish("claim first", fmt.Sprintf("group of %d and 0", maxGroup), "group of 0 and 2")
+	g.in.gate <- struct{}{} // the first, or the second
+	g.line(2)
+	close(g.in.gate)
+	g.wg.Wait()
+	got := g.in.seen()
+	slices.Sort(got)
+	want := []string{"claim first", "group of 0 and 2", fmt.Sprintf("group of %d and 0", enough), fmt.Sprintf("group of %d and 0", maxGroup)}
+	if !slices.Equal(got, want) {
+		t.Errorf("calls %q, want %q", got, want)
+	}
+}
+
+// Enough of them do not wait for the group that is on its way, but a third group does.
+func TestGather_two_groups_at_once(t *testing.T) {
+	g := startGroup(t, &groupInbox{})
+	for i := range enough - 1 {
+		g.claim(fmt.Sprint("a", i), schema.ClaimRun, nil)
+	}
+	g.line(enough - 1)
+	g.done("last", nil)
+	g.twoUnder()
+	for i := range enough {
+		g.claim(fmt.Sprint("b", i), schema.ClaimRun, nil)
+	}
+	g.line(enough)
+	close(g.in.gate)
+	g.wg.Wait()
+	got := g.in.seen()
+	slices.Sort(got)
+	want := []string{"claim first", fmt.Sprintf("group of %d and 0", enough), fmt.Sprintf("group of %d and 1", enough-1)}
+	if slices.Sort(want); !slices.Equal(got, want) {
+		t.Errorf("calls %q, want %q", got, want)
+	}
 }
 
 func TestGather_a_key_is_once_in_a_group(t *testing.T) {
@@ -237,6 +287,27 @@ func TestGather_who_is_to_lead_and_goes_hands_it_on(t *testing.T) {
 	if res, err := g.Claim(ctx, schema.Run{}); err != nil || res.Claim != schema.ClaimBusy {
 		t.Errorf("after them: %+v, %v", res, err)
 	}
+}
+
+func TestGather_who_waits_leads_in_place_of_who_goes(t *testing.T) {
+	t.Parallel()
+	in := &groupInbox{gate: make(chan struct{})}
+	close(in.gate)
+	g := &groupTest{T: t, in: in, g: gather(in).(*gathered)}
+	gone := &asker{answer: make(chan answer, 1)}
+	g.g.mu.Lock()
+	g.g.queue = append(g.g.queue, gone)
+	g.g.pass()
+	g.g.mu.Unlock()
+	g.claim("a", schema.ClaimBusy, nil)
+	g.line(2)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := g.g.leave(ctx, gone); !errors.Is(err, schema.ErrNoAnswer) {
+		t.Error(err)
+	}
+	g.line(0)
+	g.wg.Wait()
 }
 
 func TestGather_no_run_fails_for_another(t *testing.T) {

@@ -155,7 +155,7 @@ func (s *session) feed(c *chain, src source) (*feed, error) {
 			}
 		},
 		MaxInFlight: c.policy.Concurrency, Order: s.b.order(c), AckWait: cfg.AckWait, Heartbeat: cfg.Heartbeat,
-		DoubleAck: c.policy.Mode == handlers.ModeNone, CloseTimeout: cfg.CloseTimeout + subscriberGrace, Logger: cfg.Logger,
+		DoubleAck: c.policy.Mode == handlers.ModeNone, Bare: true, CloseTimeout: cfg.CloseTimeout + subscriberGrace, Logger: cfg.Logger,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("consume for %s: %w", c.name, err)

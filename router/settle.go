@@ -29,6 +29,7 @@ func later(wait time.Duration) outcome { return outcome{wait: wait} }
 // ordinary retry as an error.
 func (c *chain) settle(next message.HandlerFunc) message.HandlerFunc {
 	return func(msg *message.Message) ([]*message.Message, error) {
+		deepen(0)
 		d, ok := subscribers.DeliveryFrom(msg.Context())
 		if !ok {
 			return nil, errNotDelivered
@@ -45,6 +46,15 @@ func (c *chain) settle(next message.HandlerFunc) message.HandlerFunc {
 		out = c.process(msg, d, next)
 		return nil, nil
 	}
+}
+
+// deepen makes the stack of a goroutine that has just begun as deep as the chain needs it, at once: it would be copied
+// several times on the way there, each time with more on it.
+//
+//go:noinline
+func deepen(i int) byte {
+	var room [6 << 10]byte
+	return room[i]
 }
 
 func (c *chain) process(msg *message.Message, d *subscribers.Delivery, next message.HandlerFunc) outcome {
@@ -133,13 +143,15 @@ func (c *chain) cut(r *run, ctx context.Context, err error) bool {
 	return r.cuts < limit
 }
 
+var wasHandled = handlers.Decision{Verdict: handlers.Ack}
+
 // succeeded is the end of a run that has handled its message.
 func (c *chain) succeeded(r *run) outcome {
 	c.stats.handled()
 	if c.log.Enabled(r.ctx, slog.LevelDebug) {
 		c.log.Debug("handled", r.fields()...)
 	}
-	r.decision = &handlers.Decision{Verdict: handlers.Ack}
+	r.decision = &wasHandled
 	c.noteCircuit(r, nil, *r.decision)
 	return acked
 }

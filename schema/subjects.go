@@ -60,7 +60,11 @@ func (s Subjects) Full(relative string) string { return s.prefix() + "." + relat
 
 // Relative takes the prefix off a broker's subject; ok is false if it has another.
 func (s Subjects) Relative(full string) (relative string, ok bool) {
-	return strings.CutPrefix(full, s.prefix()+".")
+	rest, ok := strings.CutPrefix(full, s.prefix())
+	if !ok || rest == "" || rest[0] != '.' {
+		return full, false
+	}
+	return rest[1:], true
 }
 
 // StreamName returns the name of the JetStream stream: <PREFIX>_JOBS or <PREFIX>_EVENTS.

@@ -18,8 +18,8 @@ const (
 	enoughAcks = 64
 )
 
-// acks sends acks, and asks the server to confirm them if they are to be. All answers come to one inbox, so that many can
-// be on their way at once for little more than the ack itself costs.
+// acks sends acks, several in one go, and asks the server to confirm them if they are to be: the last of those that go
+// together stands for all, since a server deals with what comes over one connection in its order.
 type acks struct {
 	life    context.Context // nobody is answered later than it ends
 	nc      *nats.Conn
@@ -29,18 +29,23 @@ type acks struct {
 	mu     sync.Mutex
 	sub    *nats.Subscription
 	last   uint64
-	open   map[uint64]*asked
-	unsent []*asked
+	open   map[uint64]*bundle // what is to be confirmed
+	unsent []asked
 	sent   time.Time // when some were sent last
 	due    bool      // the others will be sent
 }
 
 // asked is an ack that somebody waits for.
 type asked struct {
-	id    uint64
 	reply string // where the ack goes
 	by    answerer
-	old   bool // it was there at the last call of expire
+}
+
+// bundle is what was sent in one go.
+type bundle struct {
+	asks       []asked
+	reconnects uint64 // of the connection, before the first was sent
+	old        bool   // it was there at the last call of expire
 }
 
 // An answerer is told what has become of its ack: that the server has confirmed it, or that it is sent if nobody is asked
@@ -48,7 +53,7 @@ type asked struct {
 type answerer interface{ answered(err error) }
 
 func newAcks(life context.Context, nc *nats.Conn, confirm bool) *acks {
-	return &acks{life: life, nc: nc, confirm: confirm, inbox: nc.NewInbox(), open: make(map[uint64]*asked)}
+	return &acks{life: life, nc: nc, confirm: confirm, inbox: nc.NewInbox(), open: make(map[uint64]*bundle)}
 }
 
 // listen must have succeeded before the first ack that is to be confirmed; it can be called again.
@@ -81,10 +86,7 @@ func (a *acks) confirmed(reply string) error {
 func (a *acks) ask(reply string, by answerer) {
 	now := time.Now()
 	a.mu.Lock()
-	a.last++
-	one := &asked{id: a.last, reply: reply, by: by}
-	a.open[one.id] = one
-	a.unsent = append(a.unsent, one)
+	a.unsent = append(a.unsent, asked{reply: reply, by: by})
 	wait := a.sent.Add(sendEvery).Sub(now)
 	send := len(a.unsent) >= enoughAcks || wait <= 0
 	if !send && !a.due {
@@ -105,29 +107,56 @@ func (a *acks) send() {
 	a.mu.Lock()
 	asks := a.unsent
 	a.unsent, a.due = nil, false
-	if len(asks) > 0 {
-		a.sent = time.Now()
+	if len(asks) == 0 {
+		a.mu.Unlock()
+		return
 	}
+	a.sent = time.Now()
+	if !a.confirm {
+		a.mu.Unlock()
+		for _, one := range asks {
+			one.by.answered(a.nc.Publish(one.reply, ack))
+		}
+		return
+	}
+	a.last++
+	id := a.last
+	a.open[id] = &bundle{asks: asks, reconnects: a.nc.Stats().Reconnects}
 	a.mu.Unlock()
-	for _, one := range asks {
-		if !a.confirm {
-			err := a.nc.Publish(one.reply, ack)
-			a.answer(one.id, err)
-		} else if err := a.nc.PublishRequest(one.reply, a.inbox+"."+strconv.FormatUint(one.id, 10), ack); err != nil {
-			a.answer(one.id, err)
+	for i, one := range asks {
+		var err error
+		if i < len(asks)-1 {
+			err = a.nc.Publish(one.reply, ack)
+		} else {
+			err = a.nc.PublishRequest(one.reply, a.inbox+"."+strconv.FormatUint(id, 10), ack)
+		}
+		if err != nil {
+			a.answer(id, err)
+			return
 		}
 	}
 }
 
 var ack = []byte("+ACK")
 
-// answer tells who waits for the ack with this number, if somebody still does.
+// answer tells those who wait for the acks that were sent under this number, if somebody still does. A confirmation says
+// nothing of what was sent over another connection before.
 func (a *acks) answer(id uint64, err error) {
 	a.mu.Lock()
-	one := a.open[id]
+	b := a.open[id]
 	delete(a.open, id)
 	a.mu.Unlock()
-	if one != nil {
+	if b == nil {
+		return
+	}
+	if err == nil && len(b.asks) > 1 && a.nc.Stats().Reconnects != b.reconnects {
+		err = errUnconfirmed
+	}
+	answerAll(b.asks, err)
+}
+
+func answerAll(asks []asked, err error) {
+	for _, one := range asks {
 		one.by.answered(err)
 	}
 }
@@ -146,29 +175,30 @@ func (a *acks) receive(m *nats.Msg) {
 
 // expire gives up all acks that were waited for already when it was called before: the ack or its answer is lost.
 func (a *acks) expire() {
-	a.end(errUnconfirmed, func(one *asked) bool {
-		was := one.old
-		one.old = true
-		return was
-	})
+	a.mu.Lock()
+	var ended []asked
+	for id, b := range a.open {
+		if b.old {
+			delete(a.open, id)
+			ended = append(ended, b.asks...)
+		}
+		b.old = true
+	}
+	a.mu.Unlock()
+	answerAll(ended, errUnconfirmed)
 }
 
 // giveUp answers everybody who still waits when life is over.
-func (a *acks) giveUp() { a.end(context.Cause(a.life), func(*asked) bool { return true }) }
-
-func (a *acks) end(err error, which func(*asked) bool) {
+func (a *acks) giveUp() {
 	a.mu.Lock()
-	var ended []*asked
-	for id, one := range a.open {
-		if which(one) {
-			delete(a.open, id)
-			ended = append(ended, one)
-		}
+	ended := a.unsent
+	a.unsent = nil
+	for _, b := range a.open {
+		ended = append(ended, b.asks...)
 	}
+	clear(a.open)
 	a.mu.Unlock()
-	for _, one := range ended {
-		one.by.answered(err)
-	}
+	answerAll(ended, context.Cause(a.life))
 }
 
 func (a *acks) close() {

@@ -26,8 +26,11 @@ type Config struct {
 	// every third of it. The default is 30 seconds.
 	AckWait time.Duration
 	// DoubleAck waits until the server has confirmed an ack. Use it where nothing else would notice that a message
-	// comes again; it costs a round trip for each message.
+	// comes again; it costs a round trip, which messages that are acked at the same time share.
 	DoubleAck bool
+	// Bare leaves the messages without metadata, for receivers that read the [Delivery] instead. The id is there if the
+	// message has one under Watermill's own name.
+	Bare bool
 	// Heartbeat is how often the server shows that it still knows an idle subscription; after two of them without a
 	// word the subscription starts anew. The default is 5 seconds.
 	Heartbeat time.Duration

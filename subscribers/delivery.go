@@ -65,8 +65,15 @@ func (d *Delivery) again(times uint64) *Delivery {
 	}
 }
 
-// message renders the delivery as a Watermill message, as far as that can express it.
-func (d *Delivery) message() *message.Message {
+// message renders the delivery as a Watermill message, as far as that can express it; a bare one has no metadata.
+func (d *Delivery) message(bare bool) *message.Message {
+	if bare {
+		id := ""
+		if ids := d.Header[schema.HeaderID]; len(ids) > 0 {
+			id = ids[0]
+		}
+		return message.NewMessage(id, d.Payload)
+	}
 	id, metadata := schema.WatermillHeader(d.Header)
 	msg := message.NewMessage(id, d.Payload)
 	msg.Metadata = metadata

@@ -38,7 +38,7 @@ func (s *subscription) work() {
 
 // handle hands the message out, keeps it from being handed to somebody else and settles it as its receiver says.
 func (h *handling) handle() {
-	msg := h.d.message()
+	msg := h.d.message(h.cfg.Bare)
 	var ctx context.Context
 	ctx, h.cancel = context.WithCancelCause(context.WithValue(h.base, deliveryKey{}, h.d))
 	msg.SetContext(ctx)

@@ -115,7 +115,7 @@ func (l *line) dispatch() {
 		d := h.d.again(h.hands)
 		ctx, cancel := context.WithCancelCause(context.WithValue(l.sub.base, deliveryKey{}, d))
 		h.cancel = cancel
-		msg := d.message()
+		msg := d.message(l.sub.cfg.Bare)
 		msg.SetContext(ctx)
 		go func() {
 			defer l.sub.wg.Done()

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/millbridge/millbridge/schema"
+	"github.com/millbridge/millbridge/subscribers"
 )
 
 // Everything that a foreign publisher can send is handed out, with what arrived, and stays until somebody acks it.
@@ -157,5 +158,29 @@ func TestC19_EncodedMetadataArrivesWhole(t *testing.T) {
 		if got.Metadata[k] != v {
 			t.Errorf("metadata %q is %q, want %q", k, fmt.Sprintf("%.40s", got.Metadata[k]), fmt.Sprintf("%.40s", v))
 		}
+	}
+}
+
+// A bare message has its id, and no copy of its headers.
+func TestBareMessage(t *testing.T) {
+	b := setup(t)
+	header := nats.Header{schema.HeaderID: {"id"}, "X": {"1"}}
+	b.publishMsg(t, &nats.Msg{Subject: topic, Header: header, Data: []byte("body")})
+	b.publishMsg(t, &nats.Msg{Subject: topic, Data: []byte("body")})
+	sub, err := subscribers.New(b.js, config(t, func(c *subscribers.Config) { c.Bare = true }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { sub.Close() })
+	msgs := subscribe(t, sub)
+	for _, want := range []string{"id", ""} {
+		m := next(t, msgs)
+		if m.UUID != want || string(m.Payload) != "body" || len(m.Metadata) != 0 {
+			t.Errorf("message %q %q %q, want %q without metadata", m.UUID, m.Payload, m.Metadata, want)
+		}
+		if d := delivery(t, m); want != "" && !maps.EqualFunc(d.Header, header, slices.Equal) {
+			t.Errorf("delivery has %q, want %q", d.Header, header)
+		}
+		m.Ack()
 	}
 }

@@ -67,24 +67,26 @@ func (l *lookout) keep(ctx context.Context) {
 	least, most := l.f.cfg.PollMin, l.f.cfg.PollMax
 	timer := time.NewTimer(least)
 	defer timer.Stop()
-	for idle := least; ; {
-		timer.Reset(idle)
+	pause := time.Duration(0)
+	for found := time.Now(); ; {
+		// A row waits for a small part of the time in which there was none, and seldom rows cost few looks.
+		idle := min(max(time.Since(found)/4, least), most)
+		timer.Reset(max(0, idle-pause))
 		asked := true
 		select {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
 			asked = false
-			idle = min(2*idle, most)
 		case <-l.f.nudged:
 		case <-l.joined:
 		}
 		began := time.Now()
-		found, err := l.once(ctx)
-		if found && !asked {
-			idle = least
+		woken, err := l.once(ctx)
+		if woken && !asked {
+			found = began
 		}
-		pause := min(least, 2*time.Since(began))
+		pause = min(least, 2*time.Since(began))
 		if err != nil {
 			pause = most
 		}

@@ -20,6 +20,7 @@ type link struct {
 
 	// Under p.mu.
 	lost bool           // something was swallowed
+	held Direction      // where something waits for the flow to go on
 	seen map[*Trip]bool // trips whose request has passed
 }
 
@@ -138,6 +139,9 @@ func (l *link) await(c chunk, d Direction) (pass, ok bool) {
 		frozen, swallow, rate, changed := p.frozen&d != 0, p.swallow&d != 0, p.pace.BytesPerSecond, p.changed
 		if swallow {
 			l.lost = true
+		}
+		if l.held &^= d; frozen && !swallow {
+			l.held |= d
 		}
 		p.mu.Unlock()
 		switch {

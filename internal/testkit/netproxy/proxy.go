@@ -120,9 +120,16 @@ func (p *Proxy) Refuse() {
 // until the proxy is healed. Nobody learns that the other side has gone.
 func (p *Proxy) Freeze(d Direction) { p.change(func() { p.frozen |= d }) }
 
-// Swallow is Freeze that drops what is sent, so that senders are never held up. Healing resets the connections that
-// have lost something.
-func (p *Proxy) Swallow(d Direction) { p.change(func() { p.swallow |= d }) }
+// Swallow is Freeze that drops what is sent, and what a freeze holds, so that senders are never held up. Healing resets the
+// connections that have lost something.
+func (p *Proxy) Swallow(d Direction) {
+	p.change(func() {
+		p.swallow |= d
+		for l := range p.links {
+			l.lost = l.lost || l.held&d != 0 // also if it is healed before the link comes to know
+		}
+	})
+}
 
 // Slow sets the pace of all connections.
 func (p *Proxy) Slow(pace Pace) { p.change(func() { p.pace = pace }) }

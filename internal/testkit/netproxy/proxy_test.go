@@ -176,6 +176,27 @@ func TestProxy_half_open(t *testing.T) {
 	}
 }
 
+// What a freeze holds is lost once it is swallowed, however short that is.
+func TestProxy_swallows_what_is_held(t *testing.T) {
+	t.Parallel()
+	server := startEcho(t)
+	p := netproxy.Start(t, server.addr)
+	for range 10 {
+		c := dial(t, p)
+		say(t, c, "a")
+		hear(t, c, "a")
+		p.Freeze(netproxy.Up)
+		say(t, c, "lost")
+		silent(t, c)
+		p.Swallow(netproxy.Up)
+		p.Heal()
+		isReset(t, c)
+	}
+	if got := server.text(); strings.Contains(got, "lost") {
+		t.Errorf("the server got %q", got)
+	}
+}
+
 func TestProxy_slow(t *testing.T) {
 	t.Parallel()
 	p := netproxy.Start(t, startEcho(t).addr)
