@@ -53,7 +53,7 @@ func (c *chain) settle(next message.HandlerFunc) message.HandlerFunc {
 //
 //go:noinline
 func deepen(i int) byte {
-	var room [6 << 10]byte
+	var room [12 << 10]byte
 	return room[i]
 }
 

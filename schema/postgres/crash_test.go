@@ -265,6 +265,17 @@ func TestInbox_survives_a_crash(t *testing.T) {
 		}
 		return err
 	}
+	inTx := func(effect string) func(r schema.Run) error {
+		return func(r schema.Run) error {
+			return s.Unit(t.Context(), func(u schema.Unit) error {
+				if res, err := u.Claim(t.Context(), r); err != nil || res.Claim != schema.ClaimRun {
+					return fmt.Errorf("claim %v: %w", res.Claim, err)
+				}
+				_, err := u.Tx().(pgx.Tx).Exec(t.Context(), `INSERT INTO effects VALUES ($1)`, effect)
+				return err
+			})
+		}
+	}
 	dead := schema.Failure{Dead: true, Cause: schema.CauseExhausted, Reason: "no", Attempted: true}
 	for _, c := range []struct {
 		name   string
@@ -286,15 +297,11 @@ func TestInbox_survives_a_crash(t *testing.T) {
 			_, _, err := s.Group(t.Context(), nil, []schema.Run{r})
 			return err
 		}, schema.InboxDone},
-		{"transaction", nil, func(r schema.Run) error {
-			return s.Unit(t.Context(), func(u schema.Unit) error {
-				if _, err := u.Claim(t.Context(), r); err != nil {
-					return err
-				}
-				_, err := u.Tx().(pgx.Tx).Exec(t.Context(), `INSERT INTO effects VALUES ('transaction')`)
-				return err
-			})
-		}, schema.InboxDone},
+		{"transaction", nil, inTx("transaction"), schema.InboxDone},
+		{"transaction of a message that failed before", func(r schema.Run) error {
+			_, err := s.Fail(t.Context(), r, schema.Failure{Reason: "no", Attempted: true, Deliveries: 1})
+			return err
+		}, inTx("transaction of a message that failed before"), schema.InboxDone},
 		{"replayed", func(r schema.Run) error {
 			if err := claim(r); err != nil {
 				return err
@@ -327,10 +334,15 @@ func TestInbox_survives_a_crash(t *testing.T) {
 	}
 	var effects []string
 	err = pool.QueryRow(t.Context(), `SELECT array_agg(name) FROM effects`).Scan(&effects)
-	if err != nil || !slices.Contains(effects, "transaction") {
-		t.Errorf("effects %q, %v; the transaction's is missing", effects, err)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if len(effects) > 4 { // the server may write one or the other by itself
+	for _, name := range []string{"transaction", "transaction of a message that failed before"} {
+		if !slices.Contains(effects, name) {
+			t.Errorf("effects %q; that of the %s is missing", effects, name)
+		}
+	}
+	if len(effects) > 5 { // the server may write one or the other by itself
 		t.Errorf("effects %q survived: this test sees nothing", effects)
 	}
 }

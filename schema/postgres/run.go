@@ -115,8 +115,10 @@ func scan(dest ...any) func(rowSet) error {
 // written with it: a crash that undoes an acked message's effect would lose the message.
 var durably = statement{sql: `SELECT ` + setDurable}
 
-const setDurable = `set_config('synchronous_commit', CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')
-	THEN 'on' ELSE current_setting('synchronous_commit') END, true)`
+const (
+	setDurable = `set_config('synchronous_commit', CASE WHEN ` + weakCommit + ` THEN 'on' ELSE current_setting('synchronous_commit') END, true)`
+	weakCommit = `current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')`
+)
 
 // byIndex keeps the planner from reading the whole outbox. What it knows of a table that is empty most of the time says
 // nothing about the moment when a million rows wait. The price it sees in a scan that has no alternative would make it

@@ -84,3 +84,26 @@ func TestAppend_is_one_statement(t *testing.T) {
 		}
 	}
 }
+
+// The claim of a key that is new is one round trip and one statement beside the handler's own.
+func TestClaimTx_is_one_statement(t *testing.T) {
+	t.Parallel()
+	_, pool := setup(t)
+	count := &trips{}
+	pool = repool(t, pool, func(c *pgxpool.Config) { c.ConnConfig.Tracer, c.MaxConns = count, 1 })
+	s := postgres.New(pool, postgres.Options{})
+	for i := range 2 { // the first time prepares the statement
+		tx := begin(t, pool, pgx.ReadCommitted)
+		r := run("worker")
+		r.Key.Key = fmt.Sprint(i)
+		*count = trips{}
+		res, err := s.ClaimTx(t.Context(), tx, r)
+		if err != nil || res.Claim != schema.ClaimRun || res.Record.State != schema.InboxDone || res.Record.UpdatedAt.IsZero() {
+			t.Errorf("claim %+v, %v", res, err)
+		}
+		if want := (trips{sent: 1, statements: 1}); i > 0 && *count != want {
+			t.Errorf("%+v, want %+v", *count, want)
+		}
+		commit(t, tx)
+	}
+}
