@@ -1,0 +1,4 @@
+package sqlite
+
+// SQLPeek is the statement of a look.
+const SQLPeek = sqlPeek
