@@ -26,10 +26,13 @@ import (
 
 // sent records what a stock forwarder sends.
 type sent struct {
-	mu   sync.Mutex
-	got  []string
-	hold func() // called before each message
+	mu     sync.Mutex
+	got    []string
+	killed bool
+	hold   func() // called before each message
 }
+
+var errKilled = errors.New("the process has been killed")
 
 func (s *sent) Publish(_ string, msgs ...*message.Message) error {
 	if s.hold != nil {
@@ -37,6 +40,9 @@ func (s *sent) Publish(_ string, msgs ...*message.Message) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.killed {
+		return errKilled
+	}
 	for _, m := range msgs {
 		s.got = append(s.got, m.UUID)
 	}
@@ -54,6 +60,9 @@ func (s *sent) all() []string {
 // forward runs a stock forwarder, as its users do, until stop is called.
 func (st *stock) forward(to *sent) (stop func()) {
 	st.t.Helper()
+	to.mu.Lock()
+	to.killed = false
+	to.mu.Unlock()
 	sub, err := wmsql.NewSubscriber(st.db, wmsql.SubscriberConfig{
 		SchemaAdapter: st.schema, OffsetsAdapter: wmsql.DefaultPostgreSQLOffsetsAdapter{},
 		PollInterval: time.Millisecond, RetryInterval: time.Millisecond, ResendInterval: time.Millisecond,
@@ -75,20 +84,19 @@ func (st *stock) forward(to *sent) (stop func()) {
 	})
 }
 
-// lockOut does what the documentation tells operators to do: it stops the stock forwarder where it has nothing in hand.
-func (st *stock) lockOut(stop func()) {
+// lockOut does what the documentation tells operators to do: it stops the stock forwarder where it has nothing in hand. One
+// that does not end while its position is locked is killed: whatever it does afterwards, it sends nothing.
+func (st *stock) lockOut(stop func(), to *sent) {
 	st.t.Helper()
 	tx := begin(st.t, st.pool, pgx.ReadCommitted)
 	if _, err := tx.Exec(st.t.Context(), `UPDATE "watermill_offsets_forwarder_topic" SET offset_acked = offset_acked WHERE consumer_group = ''`); err != nil {
 		st.t.Fatal(err)
 	}
-	stopped := make(chan struct{})
-	go func() {
-		defer close(stopped)
-		stop()
-	}()
+	to.mu.Lock()
+	to.killed = true
+	to.mu.Unlock()
 	commit(st.t, tx)
-	<-stopped
+	stop()
 }
 
 // once reports ids that are there other than once.
@@ -203,7 +211,7 @@ func TestStock_beside_a_stock_forwarder_and_writers(t *testing.T) {
 		}
 		return nil
 	})
-	st.lockOut(stop)
+	st.lockOut(stop, to)
 	writers.Wait()
 	close(done)
 	movers.Wait()
@@ -270,7 +278,7 @@ func TestStock_gives_way_to_a_stock_forwarder_that_does_not_go_on(t *testing.T) 
 		}
 		return nil
 	})
-	st.lockOut(stop)
+	st.lockOut(stop, to)
 	feed(t, m)
 	once(t, []string{msgs[0].UUID}, append(to.all(), ofEnvelopes(st.moved())...)...)
 }
@@ -288,7 +296,7 @@ func TestStock_leaves_alone_what_was_acknowledged(t *testing.T) {
 		}
 		return nil
 	})
-	st.lockOut(stop)
+	st.lockOut(stop, to)
 	m := st.mover(schema.StockRules{})
 	if state, err := m.State(t.Context()); err != nil || state.Rows != 0 {
 		t.Errorf("state: %+v, %v", state, err)
@@ -427,7 +435,7 @@ func TestStock_a_position_that_has_moved_since_the_look(t *testing.T) {
 		}
 		return nil
 	})
-	st.lockOut(stop)
+	st.lockOut(stop, to)
 	feed(t, m) // the look was before
 	var want []string
 	for _, msg := range msgs {
