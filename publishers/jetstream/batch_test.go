@@ -313,6 +313,9 @@ func TestWriter_believes_only_the_stream(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = sub.Unsubscribe() }()
+	if err := nc.Flush(); err != nil { // the writer has another connection
+		t.Fatal(err)
+	}
 	w := openWriter(t, srv.Conn(t), 300*time.Millisecond)
 	if seq, err := write(t, w, 0, 1); !errors.Is(err, errUnknown) || !strings.Contains(err.Error(), "MB_JOBS") {
 		t.Errorf("got %d, %v, want that the outcome is unknown, with the stream's name", seq, err)
