@@ -1,6 +1,7 @@
 package dbdown
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -170,15 +172,15 @@ func TestSQLite_is_full(t *testing.T) {
 		pause(500 * time.Millisecond)
 		setPages(t, s, `PRAGMA max_page_count = 1`) // no less than there are
 		w.fill(schema.ErrNoSpace)
-		testkit.Eventually(t, 3*time.Minute, func() error { // what leaves makes room: it is filled up until somebody has none
+		full := w.keepFull() // what leaves makes room
+		testkit.Eventually(t, 3*time.Minute, func() error {
 			const text = "the disk of the database is full"
-			got := strings.Join(w.bridge.Health(t.Context()).Problems, "\n")
-			if !strings.Contains(got, text) {
-				w.fill(schema.ErrNoSpace)
+			if got := strings.Join(w.bridge.Health(t.Context()).Problems, "\n"); !strings.Contains(got, text) {
 				return fmt.Errorf("health lacks %q: %s", text, got)
 			}
 			return nil
 		})
+		full()
 		setPages(t, s, `PRAGMA max_page_count = 1000000`)
 		back = append(back, w.recovers(time.Minute))
 	}
@@ -210,6 +212,25 @@ func (w *world) fill(want error) {
 		}
 		return nil
 	})
+}
+
+// keepFull takes all room that there is, again and again, until the returned function is called.
+func (w *world) keepFull() (stop func()) {
+	ctx, cancel := context.WithCancel(w.t.Context())
+	var fillers sync.WaitGroup
+	for range 4 {
+		fillers.Go(func() {
+			for size := 100_000; ctx.Err() == nil; size = max(size/10, 10) {
+				if w.publish(w.t.Context(), schema.NewEvent("happened", bytes.Repeat([]byte("x"), size))) == nil {
+					size = 100_000
+				}
+			}
+		})
+	}
+	return func() {
+		cancel()
+		fillers.Wait()
+	}
 }
 
 // The file is copied, work goes on, and the copy is put back: that is noticed, said and repaired; what was sent is not
