@@ -2,6 +2,7 @@ package dbdown
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -72,6 +73,8 @@ type world struct {
 	used func() (int, error)
 	// committed lists the ids in the book by stream.
 	committed func(stream schema.Stream) ([]string, error)
+	// large has a target of its own, and needs so many bytes of the database for each job; nil where there is none.
+	large func(ctx context.Context, bytes int) error
 
 	stop      func()
 	producers sync.WaitGroup
@@ -144,6 +147,21 @@ func (w *world) start(st store, leases bool, repair *jetstream.Repairer, edits .
 		}),
 		w.bridge.Subscribe(handlers.Subscription{Name: "sub", Events: []string{"happened"}, Handler: handle("sub"), Policy: inTx}),
 	)
+	if w.large != nil {
+		err = errors.Join(err, w.bridge.Target(handlers.Target{
+			Name: "large", Policy: inTx,
+			Handler: handlers.HandlerFunc(func(ctx context.Context, env schema.Envelope) error {
+				var bytes int
+				if err := json.Unmarshal(env.Payload, &bytes); err != nil {
+					return err
+				}
+				if err := w.large(ctx, bytes); err != nil {
+					return err
+				}
+				return w.effect(ctx, "large", env.IdempotencyKey(), env.ID)
+			}),
+		}))
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -317,7 +335,7 @@ func (w *world) settled(limit time.Duration) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, handler := range []string{"tx", "sub", "lease", "again"} {
+	for _, handler := range []string{"tx", "sub", "lease", "again", "large"} {
 		doubled, _ := proof.EffectsOnce(effects, handler, nil)
 		switch {
 		case len(doubled) == 0:

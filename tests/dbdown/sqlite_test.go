@@ -1,7 +1,6 @@
 package dbdown
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"errors"
@@ -9,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -60,6 +58,9 @@ func openShop(t *testing.T, file string, patience time.Duration, now func() time
 	if err := s.book.Create(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := s.write.ExecContext(t.Context(), `CREATE TABLE IF NOT EXISTS ballast (data BLOB)`); err != nil {
+		t.Fatal(err)
+	}
 	return s
 }
 
@@ -88,6 +89,14 @@ func onSQLite(t *testing.T, s *shop, conn *nats.Conn, now func() time.Time, edit
 			return err
 		}
 		return s.book.EffectSQLite(ctx, tx, handler, key, id)
+	}
+	w.large = func(ctx context.Context, bytes int) error {
+		tx, err := handlers.Tx[*sql.Tx](ctx)
+		if err != nil {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, `INSERT INTO ballast (data) VALUES (zeroblob(?))`, bytes)
+		return err
 	}
 	w.enter = func(effects []proof.Effect) error {
 		return s.store.InTx(t.Context(), func(tx *sql.Tx) error {
@@ -161,7 +170,8 @@ func TestSQLite_is_busy(t *testing.T) {
 	took(t, "busy", back)
 }
 
-// The file may not grow any more, as on a full disk.
+// The file may not grow any more, as on a full disk: publishing fails, and so does a handler that needs more room than
+// whatever leaves can make. When there is room again all goes on, with every attempt still to be had.
 func TestSQLite_is_full(t *testing.T) {
 	t.Parallel()
 	s := openShop(t, filepath.Join(t.TempDir(), "shop.db"), 10*time.Second, nil)
@@ -170,18 +180,15 @@ func TestSQLite_is_full(t *testing.T) {
 	var back []time.Duration
 	for range times(2, 10) {
 		pause(500 * time.Millisecond)
-		setPages(t, s, `PRAGMA max_page_count = 1`) // no less than there are
-		w.fill(schema.ErrNoSpace)
-		full := w.keepFull() // what leaves makes room
-		testkit.Eventually(t, 3*time.Minute, func() error {
-			const text = "the disk of the database is full"
-			if got := strings.Join(w.bridge.Health(t.Context()).Problems, "\n"); !strings.Contains(got, text) {
-				return fmt.Errorf("health lacks %q: %s", text, got)
-			}
-			return nil
-		})
-		full()
-		setPages(t, s, `PRAGMA max_page_count = 1000000`)
+		pages := pragma(t, s, `PRAGMA page_count`) + 500
+		pragma(t, s, fmt.Sprint(`PRAGMA max_page_count = `, pages))
+		size := pages * pragma(t, s, `PRAGMA page_size`)
+		if err := w.publish(t.Context(), schema.NewJob("large", "do", size)); err != nil {
+			t.Fatal(err)
+		}
+		w.fill(size)
+		w.says(3*time.Minute, "health", "the disk of the database is full")
+		pragma(t, s, `PRAGMA max_page_count = 1000000`)
 		back = append(back, w.recovers(time.Minute))
 	}
 	stop()
@@ -190,46 +197,28 @@ func TestSQLite_is_full(t *testing.T) {
 	took(t, "full", back)
 }
 
-func setPages(t *testing.T, s *shop, pragma string) {
+func pragma(t *testing.T, s *shop, statement string) (n int) {
 	t.Helper()
-	var n int
-	if err := s.write.QueryRowContext(t.Context(), pragma).Scan(&n); err != nil {
+	if err := s.write.QueryRowContext(t.Context(), statement).Scan(&n); err != nil {
 		t.Fatal(err)
 	}
+	return n
 }
 
-// fill publishes large events until the database has no room, which must be said by its name and worth another try.
-func (w *world) fill(want error) {
+// fill publishes more than a database of so many bytes has room for, then half of it, and so on until it is full.
+func (w *world) fill(size int) {
 	w.t.Helper()
-	payload := []byte(strings.Repeat("x", 100_000))
-	testkit.Eventually(w.t, time.Minute, func() error {
-		err := w.publish(w.t.Context(), schema.NewEvent("happened", payload))
-		if err == nil {
-			return errors.New("there is still room")
+	const one = 100_000
+	payload := []byte(strings.Repeat("x", one))
+	for n, most := size/one+1, size/one+1; n > 0; n /= 2 {
+		envs := make([]schema.Envelope, n)
+		for i := range envs {
+			envs[i] = schema.NewEvent("happened", payload)
 		}
-		if !errors.Is(err, want) || schema.KindOf(err) != schema.Temporary {
-			return fmt.Errorf("without room: %w", err)
+		err := w.publish(w.t.Context(), envs...)
+		if full := errors.Is(err, schema.ErrNoSpace) && schema.KindOf(err) == schema.Temporary; !full && (n == most || err != nil) {
+			w.t.Fatalf("%d bytes where there is room for less than %d: %v", n*one, size, err)
 		}
-		return nil
-	})
-}
-
-// keepFull takes all room that there is, again and again, until the returned function is called.
-func (w *world) keepFull() (stop func()) {
-	ctx, cancel := context.WithCancel(w.t.Context())
-	var fillers sync.WaitGroup
-	for range 4 {
-		fillers.Go(func() {
-			for size := 100_000; ctx.Err() == nil; size = max(size/10, 10) {
-				if w.publish(w.t.Context(), schema.NewEvent("happened", bytes.Repeat([]byte("x"), size))) == nil {
-					size = 100_000
-				}
-			}
-		})
-	}
-	return func() {
-		cancel()
-		fillers.Wait()
 	}
 }
 
