@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -30,10 +31,14 @@ const unchecked = "-d=checkptr=0"
 // them: the linker could take its copy of their methods for all others, and the detector would see races everywhere.
 var uninstrumented = []string{"modernc.org/sqlite/lib", "modernc.org/libc"}
 
-func goTest(ctx context.Context, race bool, env, args []string) error {
+// arguments returns those of the go command.
+func arguments(race bool, args []string) []string {
 	// One package more than go test takes at a time: much of what they do is to wait for leases, timeouts and servers. Vet
 	// has been over them, with all build tags, where the linters ran; here it would do the same once more.
 	full := []string{"test", "-shuffle=on", "-vet=off", fmt.Sprintf("-p=%d", runtime.NumCPU()+1), fmt.Sprintf("-timeout=%v", packageTimeout)}
+	if benchmarks(args) { // each by itself
+		full = append(full, "-p=1")
+	}
 	if race {
 		full = append(full, "-race", "-gcflags=all="+unchecked)
 		for _, pkg := range uninstrumented {
@@ -44,6 +49,11 @@ func goTest(ctx context.Context, race bool, env, args []string) error {
 	if !namesPackage(args) {
 		full = append(full, "./...")
 	}
+	return full
+}
+
+func goTest(ctx context.Context, race bool, env, args []string) error {
+	full := arguments(race, args)
 	fmt.Printf("testrun: go %s\n", strings.Join(full, " "))
 
 	cmd := exec.CommandContext(ctx, "go", full...)
@@ -77,12 +87,18 @@ func killGroup(group int) error {
 	return nil
 }
 
-// namesPackage tells packages from flags and their values.
+// namesPackage tells packages from flags and their values, among which "." is a pattern that everything matches.
 func namesPackage(args []string) bool {
-	for _, arg := range args {
-		if arg == "." || strings.HasPrefix(arg, "./") || strings.HasSuffix(arg, "/...") {
+	for i, arg := range args {
+		pattern := i > 0 && slices.Contains([]string{"-run", "-bench", "-skip"}, args[i-1])
+		if arg == "." && !pattern || strings.HasPrefix(arg, "./") || strings.HasSuffix(arg, "/...") {
 			return true
 		}
 	}
 	return false
+}
+
+// benchmarks reports whether benchmarks are asked for.
+func benchmarks(args []string) bool {
+	return slices.ContainsFunc(args, func(arg string) bool { return arg == "-bench" || strings.HasPrefix(arg, "-bench=") })
 }

@@ -47,6 +47,7 @@ type options struct {
 	requireRace bool // fail rather than run without the race detector
 	noInstall   bool // leave the machine as it is
 	pooled      bool // the tests reach PostgreSQL through PgBouncer
+	benchmarks  bool // there are benchmarks to run
 }
 
 // parse takes out what is ours; all other arguments are for go test.
@@ -65,6 +66,7 @@ func parse(args []string) (options, []string) {
 		}
 		return true
 	})
+	opts.benchmarks = benchmarks(rest)
 	return opts, rest
 }
 

@@ -21,6 +21,11 @@ func TestParse(t *testing.T) {
 	if want := []string{"./router", "-run", "X", "-v"}; !slices.Equal(rest, want) {
 		t.Errorf("arguments for go test %q, want %q", rest, want)
 	}
+	for _, args := range [][]string{{"-bench", "."}, {"-bench=X", "./router"}} {
+		if other, _ := parse(args); opts.benchmarks || !other.benchmarks {
+			t.Errorf("%q are no benchmarks, or the arguments above are", args)
+		}
+	}
 }
 
 func TestNamesPackage(t *testing.T) {
@@ -33,11 +38,30 @@ func TestNamesPackage(t *testing.T) {
 		{[]string{"-run", "TestX/with/slashes", "-v"}, false},
 		{[]string{"./router", "-run", "X"}, true},
 		{[]string{"-short", "."}, true},
+		{[]string{"-run", "^$", "-bench", ".", "-benchmem"}, false},
+		{[]string{"-bench", ".", "."}, true},
 		{[]string{"github.com/millbridge/millbridge/schema/..."}, true},
 	} {
 		if got := namesPackage(c.args); got != c.want {
 			t.Errorf("namesPackage(%q) = %v, want %v", c.args, got, c.want)
 		}
+	}
+}
+
+func TestArguments(t *testing.T) {
+	t.Parallel()
+	tests := arguments(true, []string{"-v"})
+	if !slices.Contains(tests, "-race") || slices.Contains(tests, "-p=1") || !slices.Equal(tests[len(tests)-2:], []string{"-v", "./..."}) {
+		t.Errorf("tests: %q", tests)
+	}
+	for _, args := range [][]string{{"-bench", "."}, {"-bench=.", "./router"}} {
+		if got := arguments(false, args); !slices.Contains(got, "-p=1") || slices.Contains(got, "-race") {
+			t.Errorf("benchmarks: %q", got)
+		}
+	}
+	race, err := provideRace(t.Context(), options{noInstall: true, benchmarks: true})
+	if err != nil || race.on {
+		t.Errorf("race detector for benchmarks: %+v, %v", race, err)
 	}
 }
 

@@ -87,6 +87,9 @@ type race struct {
 
 // provideRace finds out whether the race detector can be used, installing a C compiler if it must.
 func provideRace(ctx context.Context, opts options) (race, error) {
+	if opts.benchmarks {
+		return race{what: "without the race detector, which costs most of the time"}, nil
+	}
 	with := race{on: true, what: "race detector on"}
 	missing := missingCompiler(ctx)
 	if missing == nil {
