@@ -33,8 +33,8 @@ func FuzzEnvelope(f *testing.F) {
 			return
 		}
 		row := schema.NewRow(e)
-		if len(row.Header) > schema.MaxHeaderBytes || len(row.Subject) > schema.MaxSubject {
-			t.Fatalf("a header of %d and a subject of %d bytes are accepted", len(row.Header), len(row.Subject))
+		if len(row.Block()) > schema.MaxHeaderBytes || len(row.Subject) > schema.MaxSubject {
+			t.Fatalf("a header of %d and a subject of %d bytes are accepted", len(row.Block()), len(row.Subject))
 		}
 		got, err := row.Envelope()
 		if err != nil {

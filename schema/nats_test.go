@@ -36,7 +36,7 @@ func TestHeader_block_survives_a_server(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		e := genEnvelope.Draw(t, "envelope")
 		row := schema.NewRow(e)
-		want, err := schema.ParseHeader(row.Header)
+		want, err := schema.ParseHeader(row.Block())
 		if err != nil {
 			t.Fatal(err)
 		}

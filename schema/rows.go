@@ -13,25 +13,30 @@ type Row struct {
 	Slot      uint16 // see [Envelope.Slot]
 	Subject   string // without prefix
 	OrderLock int64  // number of the ordering key's lock; 0 without an ordering key
-	Header    []byte // see [EncodeHeader]; databases keep [Row.StoredHeader]
+	Header    []byte // as databases keep it; see [Row.Block]
 	Payload   []byte
 	CreatedAt time.Time // by the database's clock
 }
 
 // NewRow returns the row that stores e, which must be valid. Seq and CreatedAt are the database's to fill in.
-func NewRow(e Envelope) Row { return newRow(e, e.Subject(), EncodeHeader(e)) }
+func NewRow(e Envelope) Row {
+	block, rest := encodeHeader(e)
+	return newRow(e, e.Subject(), block, rest)
+}
 
 // CheckedRow is [Envelope.Validate] and [NewRow] in one, for what both need is made once.
 func CheckedRow(e Envelope, maxPayload int) (Row, error) {
-	subject, header := e.Subject(), EncodeHeader(e)
-	if err := e.validate(maxPayload, len(subject), len(header)); err != nil {
+	subject := e.Subject()
+	block, rest := encodeHeader(e)
+	if err := e.validate(maxPayload, len(subject), len(block)); err != nil {
 		return Row{}, err
 	}
-	return newRow(e, subject, header), nil
+	return newRow(e, subject, block, rest), nil
 }
 
-func newRow(e Envelope, subject string, header []byte) Row {
-	r := Row{ID: RowID(e.ID), Stream: e.Stream(), Subject: subject, Header: header, Payload: e.Payload}
+func newRow(e Envelope, subject string, block []byte, rest int) Row {
+	r := Row{ID: RowID(e.ID), Stream: e.Stream(), Subject: subject, Payload: e.Payload}
+	r.Header = r.stored(e, block, rest)
 	h, ordered := e.OrderHash()
 	r.Slot = e.slot(h, ordered)
 	if ordered {
@@ -48,7 +53,7 @@ func (r Row) Name() RowName { return RowName{Seq: r.Seq, ID: r.ID} }
 
 // Envelope decodes the row's message.
 func (r Row) Envelope() (Envelope, error) {
-	h, err := ParseHeader(r.Header)
+	h, err := ParseHeader(r.Block())
 	if err != nil {
 		return Envelope{}, err
 	}

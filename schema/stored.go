@@ -1,62 +1,66 @@
 package schema
 
-import (
-	"bytes"
-	"strings"
-)
+import "strings"
 
 // startOfRest is how a header block begins that a database keeps without its first lines.
 const startOfRest = "ce-"
 
-// StoredHeader returns the row's header block as a database keeps it: without the lines that id and subject say, which
-// are half of most blocks. A block that does not begin with them, or whose rest could not be told from a whole one, is
-// kept as it is. See [Row.RestoreHeader].
-func (r Row) StoredHeader() []byte {
-	var some [320]byte
-	lines, key := impliedLines(some[:0], r.ID, r.Subject)
-	rest, ok := bytes.CutPrefix(r.Header, lines[:key])
-	if !ok {
-		return r.Header
+// stored returns what a database keeps of the header block of e in this row: all but the lines that id and subject say,
+// which are half of most blocks. If they do not say them, or the rest could not be told from a whole block, it is the
+// block; rest is where they end.
+func (r Row) stored(e Envelope, block []byte, rest int) []byte {
+	var text [36]byte
+	if string(r.ID.append(text[:0])) != e.ID || e.Replay != nil || !hasPrefix(block[rest:], startOfRest) {
+		return block
 	}
-	after := bytes.TrimPrefix(rest, lines[key:])
-	if own := len(after) == len(rest); !hasPrefix(after, startOfRest) || hasPrefix(after, HeaderKey+": ") != own {
-		return r.Header
-	}
-	return after
+	return block[rest:]
 }
 
-// RestoreHeader makes the row's header block of what [Row.StoredHeader] has left of it. The row has its id and subject.
-func (r *Row) RestoreHeader(stored []byte) {
-	r.Header = stored
-	if !hasPrefix(stored, startOfRest) {
-		return
+// Block returns the row's whole header block, as [EncodeHeader] makes it.
+func (r Row) Block() []byte {
+	lines, n := r.implied("")
+	if n == 0 {
+		return r.Header
 	}
-	var some [320]byte
-	lines, key := impliedLines(some[:0], r.ID, r.Subject)
-	if hasPrefix(stored, HeaderKey+": ") {
-		lines = lines[:key]
+	b := make([]byte, 0, 320+len(r.Header))
+	for _, l := range lines[:n] {
+		b = append(append(append(append(b, l.name...), ": "...), l.value...), "\r\n"...)
 	}
-	r.Header = append(append(make([]byte, 0, len(lines)+len(stored)), lines...), stored...)
+	return append(b, r.Header...)
+}
+
+// implied returns the lines that the row's header is kept without, if it is. The type that the subject says may be known.
+func (r *Row) implied(typ string) (lines [6]headerLine, n int) {
+	if !hasPrefix(r.Header, startOfRest) {
+		return lines, 0
+	}
+	if typ == "" {
+		typ = typeOf(r.Subject)
+	}
+	if typ == "" {
+		return lines, 0
+	}
+	id := r.ID.String()
+	lines = [...]headerLine{
+		{HeaderID, id}, {HeaderVersion, WireVersion}, {HeaderSpecVersion, specVersion}, {HeaderCEID, id}, {HeaderType, typ}, {HeaderKey, id},
+	}
+	if hasPrefix(r.Header, HeaderKey+": ") { // it has one that is not its id
+		return lines, len(lines) - 1
+	}
+	return lines, len(lines)
+}
+
+type headerLine struct{ name, value string }
+
+// typeOf returns the type of the messages with a subject; none if the subject does not say it.
+func typeOf(subject string) string {
+	kind, rest, _ := strings.Cut(subject, "s.")
+	if kind != string(KindJob) && kind != string(KindEvent) {
+		return ""
+	}
+	return kind + "." + rest
 }
 
 func hasPrefix(block []byte, prefix string) bool {
 	return len(block) >= len(prefix) && string(block[:len(prefix)]) == prefix
-}
-
-// impliedLines appends to b the first lines of the header block of a message with this id and subject. The last of them,
-// from key on, says that the message has no idempotency key but its id. There are none for a subject that does not say
-// the message's type.
-func impliedLines(b []byte, id UUID, subject string) (lines []byte, key int) {
-	kind, rest, _ := strings.Cut(subject, "s.")
-	if kind != string(KindJob) && kind != string(KindEvent) {
-		return b, len(b)
-	}
-	b = id.append(append(b, HeaderID+": "...))
-	b = append(b, "\r\n"+HeaderVersion+": "+WireVersion+"\r\n"+HeaderSpecVersion+": "+specVersion+"\r\n"+HeaderCEID+": "...)
-	b = append(id.append(b), "\r\n"+HeaderType+": "...)
-	b = append(append(append(b, kind...), '.'), rest...)
-	b = append(b, "\r\n"...)
-	key = len(b)
-	b = id.append(append(b, HeaderKey+": "...))
-	return append(b, "\r\n"...), key
 }

@@ -46,8 +46,14 @@ const specVersion = "1.0" // of CloudEvents
 func SourceOf(outboxID string) string { return "/millbridge/" + outboxID }
 
 // EncodeHeader returns the header block that e is sent with: "name: value" lines ending in CR LF, in a fixed order. The
-// forwarder adds the source and what the broker needs. What is kept of it is [Row.StoredHeader]. e must be valid.
+// forwarder adds the source and what the broker needs. e must be valid.
 func EncodeHeader(e Envelope) []byte {
+	block, _ := encodeHeader(e)
+	return block
+}
+
+// encodeHeader also says where the lines end that [Row.stored] may leave out.
+func encodeHeader(e Envelope) (block []byte, rest int) {
 	const fixed = 400 // our names, the id three times, the time
 	size := fixed + len(e.Target) + len(e.Name) + len(e.Key) + len(e.OrderingKey) + len(e.Tenant) + len(e.Actor) + len(e.TraceParent)
 	var some [16]string // on the stack, as more would not be
@@ -71,7 +77,17 @@ func EncodeHeader(e Envelope) []byte {
 	}
 	line(HeaderID, e.ID)
 	line(HeaderVersion, WireVersion)
-	e.cloudEvent(line)
+	e.cloudEvent(func(name, value string) {
+		before := len(b)
+		line(name, value)
+		switch {
+		case name != HeaderKey:
+		case value == e.ID:
+			rest = len(b)
+		default:
+			rest = before
+		}
+	})
 	plain(HeaderTraceParent, e.TraceParent)
 	plain(HeaderTraceState, e.TraceState)
 	plain(HeaderVia, strings.Join(e.Via, " "))
@@ -96,7 +112,7 @@ func EncodeHeader(e Envelope) []byte {
 	if len(encoded) > 0 {
 		line(HeaderEncoded, strings.Join(encoded, " "))
 	}
-	return b
+	return b, rest
 }
 
 // CloudEvent returns e's CloudEvents attributes as headers in binary mode, the source included, as the bindings for
@@ -134,39 +150,84 @@ func (e Envelope) cloudEvent(attribute func(header, value string)) {
 // ParseHeader reads a block written by [EncodeHeader] into the map that NATS clients use.
 func ParseHeader(block []byte) (map[string][]string, error) {
 	var h HeaderReader
-	return h.Read(block)
+	header, _, err := h.finish(h.lines(string(block)))
+	return header, err
 }
 
-// A HeaderReader reads many blocks, one after the other, into the same map.
+// A HeaderReader reads the headers of many rows, one after the other, into the same map. It is not safe for concurrent use.
 type HeaderReader struct {
-	header map[string][]string
-	values []string
+	header        map[string][]string
+	names, values []string // of the lines, in their order
+	n             int      // lines read of the block
+	same          bool     // up to here the names are those of the block before
+	subject, typ  string   // of the row before
 }
 
-// Read is [ParseHeader]. The map is good until the next call, and may be changed.
-func (h *HeaderReader) Read(block []byte) (map[string][]string, error) {
-	s := string(block)
-	n := strings.Count(s, "\r\n")
+// Read returns a row's header, and whether its names are those of the row before. The map is good until the next call.
+// What is put into it beside them stays there for as long as the names are the same.
+func (h *HeaderReader) Read(r Row) (header map[string][]string, same bool, err error) {
+	if r.Subject != h.subject {
+		h.subject, h.typ = r.Subject, typeOf(r.Subject)
+	}
+	lines, n := r.implied(h.typ)
+	for i := range lines[:n] {
+		h.line(lines[i].name, lines[i].value)
+	}
+	return h.finish(h.lines(string(r.Header)))
+}
+
+// lines reads a block, or what comes after the first lines of one.
+func (h *HeaderReader) lines(s string) error {
+	for s != "" {
+		end := strings.IndexByte(s, '\n')
+		colon := strings.IndexByte(s, ':')
+		if end < 0 || colon <= 0 || colon+2 >= end || s[colon+1] != ' ' || s[end-1] != '\r' {
+			line, _, _ := strings.Cut(s, "\n")
+			return fmt.Errorf("header block has a bad line %q", OneLine(line))
+		}
+		h.line(s[:colon], s[colon+2:end-1])
+		s = s[end+1:]
+	}
+	return nil
+}
+
+// line takes the next line. As long as the names are the same, the map has the value as soon as the list has it.
+func (h *HeaderReader) line(name, value string) {
+	if h.n == 0 {
+		h.same = h.header != nil
+	}
+	if h.n < len(h.names) && h.names[h.n] == name {
+		h.values[h.n] = value
+	} else {
+		h.same = false
+		h.names, h.values = append(h.names[:h.n], name), append(h.values[:h.n], value)
+	}
+	h.n++
+}
+
+// finish ends a block.
+func (h *HeaderReader) finish(err error) (header map[string][]string, same bool, _ error) {
+	n := h.n
+	h.n = 0
+	if err == nil && n > 0 && h.same && n == len(h.names) {
+		return h.header, true, nil
+	}
+	h.names, h.values = h.names[:n], h.values[:n]
 	if h.header == nil {
 		h.header = make(map[string][]string, n+8)
 	}
 	clear(h.header)
-	h.values = slices.Grow(h.values[:0], n)
-	for s != "" {
-		line, rest, ok := strings.Cut(s, "\r\n")
-		name, value, found := strings.Cut(line, ": ")
-		if !ok || !found || name == "" {
-			return nil, fmt.Errorf("header block has a bad line %q", OneLine(line))
+	for i, name := range h.names {
+		h.header[name] = h.values[i : i+1 : i+1]
+		if len(h.header) <= i && err == nil {
+			err = fmt.Errorf("header block has the name %q twice", OneLine(name))
 		}
-		h.values = append(h.values, value)
-		i := len(h.values)
-		h.header[name] = h.values[i-1 : i : i]
-		if len(h.header) < i {
-			return nil, fmt.Errorf("header block has the name %q twice", OneLine(name))
-		}
-		s = rest
 	}
-	return h.header, nil
+	if err != nil {
+		h.names = h.names[:0] // the next one is not like it
+		return nil, false, err
+	}
+	return h.header, false, nil
 }
 
 // isBroker reports whether a lower-case header name belongs to the broker or its client.

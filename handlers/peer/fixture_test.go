@@ -60,7 +60,7 @@ func published(t *testing.T, db store) (envs []schema.Envelope) {
 			t.Fatal(err)
 		}
 		for _, row := range rows {
-			header, err := schema.ParseHeader(row.Header)
+			header, err := schema.ParseHeader(row.Block())
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -198,7 +198,7 @@ func (s *Service) PoisonShow(ctx context.Context, id string) ([]PoisonItem, erro
 			continue
 		}
 		row := items[i].row
-		header, err := schema.ParseHeader(row.Header)
+		header, err := schema.ParseHeader(row.Block())
 		if err != nil {
 			items[i].Message = &Message{Headers: map[string][]string{"(raw)": {string(row.Header)}}, Undecodable: err.Error(), Payload: row.Payload}
 			continue

@@ -105,7 +105,7 @@ func rowPlace(at string, r schema.Row) Place {
 
 func (f *Found) row(r schema.Row) {
 	if f.Message == nil {
-		header, err := schema.ParseHeader(r.Header)
+		header, err := schema.ParseHeader(r.Block())
 		if err == nil {
 			f.Message = newMessage(r.Subject, header, r.Payload)
 		}

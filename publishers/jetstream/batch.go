@@ -196,6 +196,9 @@ func (b *batch) add(m *nats.Msg) error {
 	if b.n == 0 {
 		// Only the first message asks for an answer, so that a missing stream or a full server shows at once.
 		m.Reply = b.w.inbox + b.id + ".f"
+		m.Header[headerExpectStream] = []string{b.stream}
+	} else {
+		delete(m.Header, headerExpectStream) // the header may be the first one's, with other values
 	}
 	return b.publish(m)
 }
@@ -203,9 +206,6 @@ func (b *batch) add(m *nats.Msg) error {
 func (b *batch) mark(m *nats.Msg) {
 	b.marks = [2]string{b.id, strconv.Itoa(b.n + 1)}
 	m.Header[headerBatchID], m.Header[headerBatchSequence] = b.marks[:1:1], b.marks[1:]
-	if b.n == 0 {
-		m.Header[headerExpectStream] = []string{b.stream}
-	}
 }
 
 func (b *batch) publish(m *nats.Msg) error {

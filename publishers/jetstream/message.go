@@ -18,6 +18,7 @@ type encoder struct {
 	source   []string
 	ttl      []string // nil for none
 	header   schema.HeaderReader
+	fault    error  // of the last row's header names
 	subject  string // of the last row
 	msg      nats.Msg
 }
@@ -33,9 +34,16 @@ func newEncoder(subjects schema.Subjects, stream schema.Stream, outboxID string,
 // message returns what is sent for a row. It is good until the next call. The error is a *rowError: such a row was not
 // written by this program.
 func (e *encoder) message(r schema.Row) (*nats.Msg, error) {
-	header, err := e.header.Read(r.Header)
+	header, same, err := e.header.Read(r)
 	if err == nil {
-		err = checkHeader(header)
+		if !same {
+			e.fault = checkHeader(header)
+			header[schema.HeaderSource] = e.source
+			if e.ttl != nil {
+				header[headerTTL] = e.ttl
+			}
+		}
+		err = e.fault
 	}
 	if err == nil {
 		err = e.address(r.Subject)
@@ -43,14 +51,11 @@ func (e *encoder) message(r schema.Row) (*nats.Msg, error) {
 	if err != nil {
 		return nil, &rowError{fmt.Errorf("undecodable: %w", err)}
 	}
-	header[schema.HeaderSource] = e.source
-	if e.ttl != nil {
-		header[headerTTL] = e.ttl
-	}
 	e.msg.Header, e.msg.Data, e.msg.Reply = header, r.Payload, ""
 	return &e.msg, nil
 }
 
+// checkHeader looks at the names in a row's header.
 func checkHeader(header map[string][]string) error {
 	if len(header[schema.HeaderID]) == 0 {
 		return fmt.Errorf("the header %s is missing", schema.HeaderID)

@@ -322,7 +322,7 @@ func (x *patient) fence(token string) schema.Cursor {
 
 // messageID returns the id of a row's message, which is not always that of the row.
 func messageID(row schema.Row) string {
-	if h, err := schema.ParseHeader(row.Header); err == nil && len(h[schema.HeaderID]) == 1 {
+	if h, err := schema.ParseHeader(row.Block()); err == nil && len(h[schema.HeaderID]) == 1 {
 		return h[schema.HeaderID][0]
 	}
 	return row.ID.String()

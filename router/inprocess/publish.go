@@ -24,7 +24,7 @@ type message struct {
 func newMessage(env schema.Envelope, now time.Time) (*message, error) {
 	m := &message{row: schema.NewRow(env)}
 	m.row.Payload = append([]byte(nil), env.Payload...) // the caller may use its bytes again
-	header, err := schema.ParseHeader(m.row.Header)
+	header, err := schema.ParseHeader(m.row.Block())
 	if err != nil {
 		return nil, schema.WithKind(schema.Permanent, err)
 	}

@@ -107,7 +107,7 @@ func (a *appending) statements() []statement {
 func (a *appending) one() statement {
 	r := a.rows[0]
 	s := statement{sql: sqlInsertOne, args: append(make([]any, 0, 11),
-		string(r.Stream), int32(r.Slot), uuid(r.ID), r.Subject, r.StoredHeader(), orEmpty(r.Payload))}
+		string(r.Stream), int32(r.Slot), uuid(r.ID), r.Subject, r.Header, orEmpty(r.Payload))}
 	if r.OrderLock != 0 {
 		s.sql = sqlInsertOrdered
 	}

@@ -69,7 +69,7 @@ func (c *chunk) add(r schema.Row, due int64, key []byte) {
 	c.slots = append(c.slots, int32(r.Slot))
 	c.ids = append(c.ids, uuid(r.ID))
 	c.subjects = append(c.subjects, r.Subject)
-	c.headers = append(c.headers, r.StoredHeader())
+	c.headers = append(c.headers, r.Header)
 	c.payloads = append(c.payloads, orEmpty(r.Payload))
 	c.locks = append(c.locks, r.OrderLock)
 	c.due = append(c.due, due)

@@ -20,3 +20,9 @@ func (s *Store) ObserveWithoutTransaction() {
 
 // LookAt has each look take at most n rows.
 func (m *Stock) LookAt(n int) { m.most = n }
+
+// Slab is a slab.
+type Slab struct{ s slab }
+
+// Keep is slab.keep.
+func (s *Slab) Keep(v []byte) []byte { return s.s.keep(v) }

@@ -63,12 +63,10 @@ func scanRow(rows rowSet, more ...any) (schema.Row, error) {
 	var r schema.Row
 	var stream string
 	var slot int32
-	var header []byte
 	err := rows.Scan(append([]any{
-		&r.Seq, (*[16]byte)(&r.ID), &stream, &slot, &r.Subject, &r.OrderLock, &header, &r.Payload, &r.CreatedAt,
+		&r.Seq, (*[16]byte)(&r.ID), &stream, &slot, &r.Subject, &r.OrderLock, &r.Header, &r.Payload, &r.CreatedAt,
 	}, more...)...)
 	r.Stream, r.Slot = schema.Stream(stream), uint16(slot)
-	r.RestoreHeader(header)
 	return r, err
 }
 

@@ -68,7 +68,6 @@ func (s *Store) Peek(ctx context.Context, looks []schema.Look) ([]schema.Sight, 
 	err := pgxRunner{s.pool}.run(ctx, byIndex, statement{
 		sql: sqlPeek, args: []any{streams, after, from, to, exclude, peekRows, generations, shards, peekBytes},
 		each: func(rows rowSet) error {
-			row.clear()
 			if err := rows.Scan(dest...); err != nil {
 				return err
 			}
@@ -125,7 +124,7 @@ func (a sight) stands(p schema.ReadParams) bool { return a.ledger >= p.Removed }
 func (a *sight) cut(p schema.ReadParams) {
 	bytes := 0
 	for i, row := range a.rows {
-		bytes += len(row.StoredHeader()) + len(row.Payload)
+		bytes += len(row.Header) + len(row.Payload)
 		if i == p.MaxRows || i > 0 && bytes > p.MaxBytes {
 			a.rows = a.rows[:i]
 			return

@@ -82,7 +82,7 @@ func TestPeek_sees_what_a_read_returns(t *testing.T) {
 
 func size(rows []schema.Row) (n int) {
 	for _, row := range rows {
-		n += len(row.StoredHeader()) + len(row.Payload)
+		n += len(row.Header) + len(row.Payload)
 	}
 	return n
 }

@@ -211,7 +211,6 @@ func (s *Store) readRows(ctx context.Context, r *Reader, start int64, p schema.R
 		sql:  sqlRead,
 		args: []any{r.stream, start, r.from, r.to, exclude, p.MaxRows, p.MaxBytes, r.ref.Generation, r.ref.Shard, r.rest.seq, r.rest.xid, stay},
 		each: func(rows rowSet) error {
-			row.clear()
 			if err := rows.Scan(dest...); err != nil {
 				return err
 			}
@@ -232,24 +231,23 @@ func (s *Store) readRows(ctx context.Context, r *Reader, start int64, p schema.R
 // outboxColumns is how many columns of a row are read.
 const outboxColumns = 8
 
-// A scannedRow is a place for rows one after the other, as they are stored.
+// A scannedRow is a place for rows one after the other. Many of them share the memory that their bytes are in.
 type scannedRow struct {
 	schema.Row
-	header []byte
+	subject      sameText
+	header, data bytesIn
+	slab         slab
 }
 
 func (r *scannedRow) dest() []any {
-	return []any{&r.Seq, (*[16]byte)(&r.ID), &r.Slot, &r.Subject, &r.OrderLock, &r.header, &r.Payload, &r.CreatedAt}
+	r.header.slab, r.data.slab = &r.slab, &r.slab
+	return []any{&r.Seq, (*[16]byte)(&r.ID), &r.Slot, &r.subject, &r.OrderLock, &r.header, &r.data, &r.CreatedAt}
 }
-
-// clear keeps what the row before holds from being written over.
-func (r *scannedRow) clear() { r.header, r.Payload = nil, nil }
 
 // row returns what was read.
 func (r *scannedRow) row(stream schema.Stream) schema.Row {
 	row := r.Row
-	row.Stream = stream
-	row.RestoreHeader(r.header)
+	row.Stream, row.Subject, row.Header, row.Payload = stream, r.subject.text, r.header.value, r.data.value
 	return row
 }
 

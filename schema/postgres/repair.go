@@ -24,11 +24,9 @@ func (s *Store) ShardRows(ctx context.Context, ref schema.ShardRef, shards int, 
 			row := schema.Row{Stream: ref.Stream}
 			var id [16]byte
 			var slot int32
-			var header []byte
 			var created time.Time
-			err := rows.Scan(&row.Seq, &id, &slot, &row.Subject, &row.OrderLock, &header, &created)
+			err := rows.Scan(&row.Seq, &id, &slot, &row.Subject, &row.OrderLock, &row.Header, &created)
 			row.ID, row.Slot, row.CreatedAt = id, uint16(slot), created
-			row.RestoreHeader(header)
 			all = append(all, row)
 			return err
 		},

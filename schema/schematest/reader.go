@@ -51,7 +51,7 @@ func testReader[Tx any](t *testing.T, open Opener[Tx]) {
 		r := s.Reader(ref(schema.Jobs, 0), 1)
 		size := func(rows []schema.Row) (n int) {
 			for _, r := range rows {
-				n += len(r.StoredHeader()) + len(r.Payload)
+				n += len(r.Header) + len(r.Payload)
 			}
 			return n
 		}

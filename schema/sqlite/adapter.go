@@ -84,7 +84,7 @@ func insertQuery(envs []schema.Envelope, now time.Time) (sql.Query, error) {
 		r := schema.NewRow(e)
 		rows[i] = [rowFields]any{
 			hex.EncodeToString(r.ID[:]), r.Stream, r.Slot, r.Subject, orderLock(r), now.UnixNano(),
-			hex.EncodeToString(r.StoredHeader()), hex.EncodeToString(r.Payload),
+			hex.EncodeToString(r.Header), hex.EncodeToString(r.Payload),
 		}
 	}
 	text, err := json.Marshal(rows)

@@ -65,7 +65,7 @@ func (r *Reader) read(ctx context.Context, p schema.ReadParams) ([]schema.Row, e
 		if ledger.Valid && ledger.Int64 < p.Removed {
 			return nil, fmt.Errorf("the ledger says batch %d, want at least %d: %w", ledger.Int64, p.Removed, schema.ErrRecovered)
 		}
-		bytes += len(row.StoredHeader()) + len(row.Payload)
+		bytes += len(row.Header) + len(row.Payload)
 		if len(rows) > 0 && bytes > p.MaxBytes {
 			break
 		}

@@ -48,7 +48,7 @@ func rowArgs(r schema.Row, now int64) []any {
 	if payload == nil {
 		payload = []byte{} // nil is NULL
 	}
-	return []any{r.ID[:], string(r.Stream), int64(r.Slot), r.Subject, orderLock(r), now, r.StoredHeader(), payload}
+	return []any{r.ID[:], string(r.Stream), int64(r.Slot), r.Subject, orderLock(r), now, r.Header, payload}
 }
 
 func orderLock(r schema.Row) any {
@@ -60,11 +60,11 @@ func orderLock(r schema.Row) any {
 
 // scanRow reads seq, rowColumns and then more.
 func scanRow(rows *sql.Rows, r *schema.Row, more ...any) error {
-	var id, header []byte
+	var id []byte
 	var stream string
 	var order sql.NullInt64
 	var created int64
-	dest := append([]any{&r.Seq, &id, &stream, &r.Slot, &r.Subject, &order, &created, &header, &r.Payload}, more...)
+	dest := append([]any{&r.Seq, &id, &stream, &r.Slot, &r.Subject, &order, &created, &r.Header, &r.Payload}, more...)
 	if err := rows.Scan(dest...); err != nil {
 		return err
 	}
@@ -72,6 +72,5 @@ func scanRow(rows *sql.Rows, r *schema.Row, more ...any) error {
 		return fmt.Errorf("row %d has an id of %d bytes", r.Seq, len(id))
 	}
 	r.ID, r.Stream, r.OrderLock, r.CreatedAt = schema.UUID(id), schema.Stream(stream), order.Int64, at(created)
-	r.RestoreHeader(header)
 	return nil
 }
