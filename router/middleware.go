@@ -145,7 +145,6 @@ func (c *chain) done(r *run) error {
 
 // inTransaction runs the handler inside the transaction that marks its key as handled.
 func (c *chain) inTransaction(msg *message.Message, r *run, next message.HandlerFunc) error {
-	asked := false
 	ctx, giveUp := context.WithCancelCause(msg.Context())
 	defer giveUp(nil)
 	// The handler's time is not for waiting for a database that is silent.
@@ -153,13 +152,12 @@ func (c *chain) inTransaction(msg *message.Message, r *run, next message.Handler
 	defer patience.Stop()
 	err := c.inbox.Unit(ctx, func(u schema.Unit) error {
 		res, err := u.Claim(ctx, r.inbox)
-		if err != nil {
+		if err == nil && !patience.Stop() || context.Cause(ctx) == schema.ErrNoAnswer {
+			err = schema.ErrNoAnswer
+		}
+		if err != nil { // the transaction has not begun, or is not ours to use
 			return &storeError{err}
 		}
-		if !patience.Stop() {
-			return &storeError{schema.ErrNoAnswer}
-		}
-		asked = true
 		if err := c.answer(r, res); err != nil {
 			return err
 		}
@@ -177,7 +175,6 @@ func (c *chain) inTransaction(msg *message.Message, r *run, next message.Handler
 			r.late, err = false, schema.WithKind(schema.Temporary, fmt.Errorf("%w: %w", outage, err))
 		}
 	}
-	var down *storeError
 	switch {
 	case err == nil:
 		killpoint.At(killpoint.AfterInbox)
@@ -186,11 +183,6 @@ func (c *chain) inTransaction(msg *message.Message, r *run, next message.Handler
 		}
 	case errors.Is(err, schema.ErrLeaseLost): // another run has the key, and nothing of this one has committed
 		return errLeaseLost
-	case !asked && !errors.As(err, &down):
-		if cause := context.Cause(ctx); cause == schema.ErrNoAnswer {
-			err = cause
-		}
-		return &storeError{err} // the transaction did not begin
 	}
 	return err
 }

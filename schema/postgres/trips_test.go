@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -105,5 +106,117 @@ func TestClaimTx_is_one_statement(t *testing.T) {
 			t.Errorf("%+v, want %+v", *count, want)
 		}
 		commit(t, tx)
+	}
+}
+
+// A transaction of a handler begins in the round trip of its claim: it takes one more than the handler's own statements
+// and their COMMIT.
+func TestUnit_begins_with_its_first_statement(t *testing.T) {
+	t.Parallel()
+	_, pool := setup(t)
+	count := &trips{}
+	pool = repool(t, pool, func(c *pgxpool.Config) { c.ConnConfig.Tracer, c.MaxConns = count, 1 })
+	s := postgres.New(pool, postgres.Options{})
+	for i := range 2 { // the first time prepares the statements
+		r := run("worker")
+		r.Key.Key = fmt.Sprint(i)
+		*count = trips{}
+		err := s.Unit(t.Context(), func(u schema.Unit) error {
+			if res, err := u.Claim(t.Context(), r); err != nil || res.Claim != schema.ClaimRun {
+				return fmt.Errorf("claim %+v, %w", res, err)
+			}
+			_, err := u.Tx().(pgx.Tx).Exec(t.Context(), `SELECT 1`)
+			return err
+		})
+		if want := (trips{sent: 3, statements: 4}); err != nil || i > 0 && *count != want {
+			t.Errorf("%+v, %v, want %+v", *count, err, want)
+		}
+	}
+	if n := pool.Stat().AcquiredConns(); n != 0 {
+		t.Errorf("%d connections are not given back", n)
+	}
+}
+
+// What a unit does before anything else begins its transaction, and nothing at all does, too: it says whether the
+// database would. What fails on the way leaves no trace and no connection behind.
+func TestUnit_begins_whatever_comes_first(t *testing.T) {
+	t.Parallel()
+	_, pool := setup(t)
+	pool = repool(t, pool, func(c *pgxpool.Config) { c.MaxConns = 1 })
+	s := postgres.New(pool, postgres.Options{})
+	count := func() (n int) {
+		t.Helper()
+		if err := pool.QueryRow(t.Context(), `SELECT count(*) FROM millbridge.outbox`).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	ctx := t.Context()
+	write := func(u schema.Unit) error {
+		_, err := u.Append(ctx, []schema.Envelope{schema.NewJob("crm", "create", nil)})
+		return err
+	}
+	unfit := errors.New("unfit")
+	unclaimable := run("worker")
+	unclaimable.Key.Handler = "a\x00" // which the server takes for no text
+	for _, c := range []struct {
+		name string
+		do   func(u schema.Unit) error
+		rows int
+		want error
+	}{
+		{"nothing", func(schema.Unit) error { return nil }, 0, nil},
+		{"an error", func(schema.Unit) error { return unfit }, 0, unfit},
+		{"append", write, 1, nil},
+		{"append and an error", func(u schema.Unit) error { return errors.Join(write(u), unfit) }, 0, unfit},
+		{"its transaction", func(u schema.Unit) error {
+			tx := u.Tx().(pgx.Tx)
+			nested, err := tx.Begin(t.Context())
+			if err != nil {
+				return err
+			}
+			return errors.Join(write(u), nested.Rollback(t.Context()), write(u))
+		}, 1, nil},
+		{"try", func(u schema.Unit) error {
+			if err := u.Try(t.Context(), func() error { return errors.Join(write(u), unfit) }); !errors.Is(err, unfit) {
+				return fmt.Errorf("tried: %w", err)
+			}
+			return write(u)
+		}, 1, nil},
+		{"a claim that fails", func(u schema.Unit) error {
+			_, err := u.Claim(t.Context(), unclaimable)
+			if err == nil {
+				t.Error("a handler with a zero byte is claimed")
+			}
+			if errs := write(u); errs == nil {
+				t.Error("a transaction that has failed goes on")
+			}
+			return unfit
+		}, 0, unfit},
+		{"an error that is kept", func(u schema.Unit) error {
+			_, _ = u.Claim(t.Context(), unclaimable)
+			return nil
+		}, 0, pgx.ErrTxCommitRollback},
+	} {
+		before := count()
+		if err := s.Unit(t.Context(), c.do); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", c.name, err, c.want)
+		}
+		if n := count() - before; n != c.rows {
+			t.Errorf("%s: %d rows, want %d", c.name, n, c.rows)
+		}
+	}
+	held, err := pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Release()
+	var cancel context.CancelFunc
+	ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	for name, do := range map[string]func(u schema.Unit) error{"nothing": func(schema.Unit) error { return nil }, "append": write} {
+		if err := s.Unit(ctx, do); !errors.Is(err, schema.ErrNoConns) || schema.KindOf(err) != schema.Temporary {
+			t.Errorf("%s, without a connection: %v", name, err)
+		}
 	}
 }

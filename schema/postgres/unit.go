@@ -7,9 +7,33 @@ import (
 	"github.com/millbridge/millbridge/schema"
 )
 
-// Unit runs fn in a transaction of its own, as [Store.InTx] does, for code that need not know the database.
+// Unit runs fn in a transaction of its own, as [Store.InTx] does, for code that need not know the database. The
+// transaction begins in the round trip of its first statement. If there is none, it begins all the same: who has nothing
+// to do may want to know whether the database would.
 func (s *Store) Unit(ctx context.Context, fn func(schema.Unit) error) error {
-	return s.InTx(ctx, func(tx pgx.Tx) error { return fn(unit{s, tx}) })
+	u := &unit{s: s}
+	u.begin = func() (_ pgx.Tx, err error) {
+		if u.tx == nil {
+			err = wrap("begin transaction", u.beginWith(ctx))
+		}
+		return u.tx, err
+	}
+	defer func() {
+		if u.tx != nil {
+			rollback(ctx, u.tx)
+		}
+	}()
+	err := fn(u)
+	if err == nil && u.tx == nil {
+		_, err = u.begin()
+	}
+	switch {
+	case err == nil:
+		return s.failed("commit transaction", u.tx.Commit(ctx))
+	case u.tx == nil:
+		return err
+	}
+	return s.broken(ctx, u.tx, err)
 }
 
 // MaxUnits returns how many units may stay open at the same time, as those of handlers do while they run, and still
@@ -17,24 +41,50 @@ func (s *Store) Unit(ctx context.Context, fn func(schema.Unit) error) error {
 func (s *Store) MaxUnits() int { return int(s.pool.Config().MaxConns) - 1 }
 
 type unit struct {
-	s  *Store
-	tx pgx.Tx
+	s     *Store
+	begin func() (pgx.Tx, error)
+	tx    pgx.Tx // nil until it is begun
 }
 
-func (u unit) Append(ctx context.Context, envs []schema.Envelope) ([]schema.Receipt, error) {
-	return u.s.Append(ctx, u.tx, envs)
+// run is a runner's.
+func (u *unit) run(ctx context.Context, steps ...statement) error {
+	if u.tx == nil {
+		return u.beginWith(ctx, steps...)
+	}
+	return pgxRunner{u.tx}.run(ctx, steps...)
 }
 
-func (u unit) Claim(ctx context.Context, run schema.Run) (schema.ClaimResult, error) {
-	return u.s.ClaimTx(ctx, u.tx, run)
+// beginWith begins the transaction and runs its first statements.
+func (u *unit) beginWith(ctx context.Context, steps ...statement) error {
+	b := &pgx.Batch{}
+	b.BeginTx(pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+	for _, s := range steps {
+		queue(b, s)
+	}
+	answers := u.s.pool.SendBatch(ctx, b)
+	tx, err := answers.Tx(), answers.Close()
+	if tx.Conn() == nil { // the pool had none
+		return u.s.failed("begin transaction", err)
+	}
+	u.tx = tx
+	return err
 }
 
-func (u unit) Done(ctx context.Context, run schema.Run) error {
-	return wrap("note key as done", done(ctx, pgxRunner{u.tx}.run, run, durably, keyLock(run)))
+func (u *unit) Append(ctx context.Context, envs []schema.Envelope) ([]schema.Receipt, error) {
+	return u.s.append(ctx, u, envs)
 }
 
-func (u unit) Fail(ctx context.Context, run schema.Run, f schema.Failure) (schema.InboxRecord, error) {
-	record, err := fail(ctx, pgxRunner{u.tx}.run, run, f, durably, keyLock(run))
+func (u *unit) Claim(ctx context.Context, run schema.Run) (schema.ClaimResult, error) {
+	res, err := claimTx(ctx, u.run, run)
+	return res, wrap("claim key", err)
+}
+
+func (u *unit) Done(ctx context.Context, run schema.Run) error {
+	return wrap("note key as done", done(ctx, u.run, run, durably, keyLock(run)))
+}
+
+func (u *unit) Fail(ctx context.Context, run schema.Run, f schema.Failure) (schema.InboxRecord, error) {
+	record, err := fail(ctx, u.run, run, f, durably, keyLock(run))
 	return record, wrap("note failure", err)
 }
 
@@ -43,23 +93,45 @@ func keyLock(run schema.Run) statement {
 	return statement{sql: `SELECT pg_advisory_xact_lock($1::bigint)`, args: []any{lockOf(run.Key.Hash())}}
 }
 
-func (u unit) LoadSaga(ctx context.Context, saga, id string) (schema.SagaRecord, bool, error) {
-	return readSaga(ctx, u.tx, saga, id, " FOR UPDATE")
+func (u *unit) LoadSaga(ctx context.Context, saga, id string) (rec schema.SagaRecord, found bool, err error) {
+	tx, err := u.begin()
+	if err != nil {
+		return rec, false, err
+	}
+	return readSaga(ctx, tx, saga, id, " FOR UPDATE")
 }
 
-func (u unit) SaveSaga(ctx context.Context, rec schema.SagaRecord, ev schema.SagaEvent) error {
-	return saveSaga(ctx, u.tx, rec, ev)
+func (u *unit) SaveSaga(ctx context.Context, rec schema.SagaRecord, ev schema.SagaEvent) error {
+	tx, err := u.begin()
+	if err != nil {
+		return err
+	}
+	return saveSaga(ctx, tx, rec, ev)
 }
 
-func (u unit) ResetForReplay(ctx context.Context, key schema.InboxKey, from int) (bool, error) {
-	return u.s.ResetForReplay(ctx, u.tx, key, from)
+func (u *unit) ResetForReplay(ctx context.Context, key schema.InboxKey, from int) (bool, error) {
+	tx, err := u.begin()
+	if err != nil {
+		return false, err
+	}
+	return u.s.ResetForReplay(ctx, tx, key, from)
 }
 
-func (u unit) Drop(ctx context.Context, key schema.InboxKey, from int) (bool, error) {
-	return u.s.Drop(ctx, u.tx, key, from)
+func (u *unit) Drop(ctx context.Context, key schema.InboxKey, from int) (bool, error) {
+	tx, err := u.begin()
+	if err != nil {
+		return false, err
+	}
+	return u.s.Drop(ctx, tx, key, from)
 }
 
-func (u unit) Tx() any { return u.tx }
+func (u *unit) Tx() any {
+	tx, err := u.begin()
+	if err != nil {
+		return err
+	}
+	return tx
+}
 
 // RowReader is [Store.NewReader] for code that need not know the database.
 func (s *Store) RowReader(ref schema.ShardRef, shards int) schema.RowReader {
