@@ -178,6 +178,10 @@ func (h *HeaderReader) Read(r Row) (header map[string][]string, same bool, err e
 
 // lines reads a block, or what comes after the first lines of one.
 func (h *HeaderReader) lines(s string) error {
+	if cap(h.names) == 0 {
+		n := strings.Count(s, "\n")
+		h.names, h.values = make([]string, 0, n), make([]string, 0, n)
+	}
 	for s != "" {
 		end := strings.IndexByte(s, '\n')
 		colon := strings.IndexByte(s, ':')

@@ -51,7 +51,7 @@ func (f fate) env(zombieTime time.Duration) []string {
 var passes = map[role]map[killpoint.Name]int{
 	producer: {killpoint.ProducerBeforeCommit: 30, killpoint.ProducerAfterCommit: 30},
 	forwarder: {
-		killpoint.BeforeRead: 20, killpoint.AfterRead: 15, killpoint.BeforeAdd: 3000, killpoint.AfterAdd: 15,
+		killpoint.BeforeRead: 20, killpoint.AfterRead: 15, killpoint.BeforeAdd: 1000, killpoint.AfterAdd: 15,
 		killpoint.BeforeBatchCommit: 15, killpoint.AfterBatchCommit: 15, killpoint.BeforeRemoval: 15, killpoint.AfterRemoval: 15,
 		killpoint.BeforeRenewal: 3, killpoint.AfterRenewal: 3, killpoint.BeforeTakeOver: 2, killpoint.AfterTakeOver: 2,
 		killpoint.BeforeHandler: 20, killpoint.AfterHandler: 20, killpoint.BeforeInbox: 20, killpoint.AfterInbox: 20,
