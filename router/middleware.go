@@ -150,12 +150,14 @@ func (c *chain) inTransaction(msg *message.Message, r *run, next message.Handler
 	// The handler's time is not for waiting for a database that is silent.
 	patience := time.AfterFunc(storeTimeout, func() { giveUp(schema.ErrNoAnswer) })
 	defer patience.Stop()
+	asked := false
 	err := c.inbox.Unit(ctx, func(u schema.Unit) error {
+		asked = true
 		res, err := u.Claim(ctx, r.inbox)
 		if err == nil && !patience.Stop() || context.Cause(ctx) == schema.ErrNoAnswer {
 			err = schema.ErrNoAnswer
 		}
-		if err != nil { // the transaction has not begun, or is not ours to use
+		if err != nil { // most likely the transaction has not begun
 			return &storeError{err}
 		}
 		if err := c.answer(r, res); err != nil {
@@ -181,6 +183,8 @@ func (c *chain) inTransaction(msg *message.Message, r *run, next message.Handler
 		if r.env.ReplyTo != nil {
 			c.reported(nil)
 		}
+	case !asked: // the transaction did not begin
+		return &storeError{err}
 	case errors.Is(err, schema.ErrLeaseLost): // another run has the key, and nothing of this one has committed
 		return errLeaseLost
 	}

@@ -200,7 +200,7 @@ func (s *Service) PoisonShow(ctx context.Context, id string) ([]PoisonItem, erro
 		row := items[i].row
 		header, err := schema.ParseHeader(row.Block())
 		if err != nil {
-			items[i].Message = &Message{Headers: map[string][]string{"(raw)": {string(row.Header)}}, Undecodable: err.Error(), Payload: row.Payload}
+			items[i].Message = &Message{Headers: map[string][]string{"(raw)": {string(row.Block())}}, Undecodable: err.Error(), Payload: row.Payload}
 			continue
 		}
 		items[i].Message = newMessage(row.Subject, header, row.Payload)

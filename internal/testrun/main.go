@@ -66,7 +66,7 @@ func parse(args []string) (options, []string) {
 		}
 		return true
 	})
-	opts.benchmarks = benchmarks(rest)
+	opts.benchmarks = benchmarks(rest) && !opts.requireRace
 	return opts, rest
 }
 

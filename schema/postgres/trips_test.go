@@ -144,19 +144,20 @@ func TestUnit_begins_whatever_comes_first(t *testing.T) {
 	_, pool := setup(t)
 	pool = repool(t, pool, func(c *pgxpool.Config) { c.MaxConns = 1 })
 	s := postgres.New(pool, postgres.Options{})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // the pool has one connection: who leaks it waits
+	defer cancel()
 	count := func() (n int) {
 		t.Helper()
-		if err := pool.QueryRow(t.Context(), `SELECT count(*) FROM millbridge.outbox`).Scan(&n); err != nil {
+		if err := pool.QueryRow(ctx, `SELECT count(*) FROM millbridge.outbox`).Scan(&n); err != nil {
 			t.Fatal(err)
 		}
 		return n
 	}
-	ctx := t.Context()
 	write := func(u schema.Unit) error {
 		_, err := u.Append(ctx, []schema.Envelope{schema.NewJob("crm", "create", nil)})
 		return err
 	}
-	unfit := errors.New("unfit")
+	unfit, errAny := errors.New("unfit"), errors.New("any error")
 	unclaimable := run("worker")
 	unclaimable.Key.Handler = "a\x00" // which the server takes for no text
 	for _, c := range []struct {
@@ -196,22 +197,43 @@ func TestUnit_begins_whatever_comes_first(t *testing.T) {
 		{"an error that is kept", func(u schema.Unit) error {
 			_, _ = u.Claim(t.Context(), unclaimable)
 			return nil
-		}, 0, pgx.ErrTxCommitRollback},
+		}, 0, errAny},
+		{"no connection at first", func(u schema.Unit) error {
+			held, err := pool.Acquire(ctx)
+			if err != nil {
+				return err
+			}
+			soon, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+			_, err = u.Append(soon, []schema.Envelope{schema.NewJob("crm", "create", nil)})
+			cancel()
+			held.Release()
+			if !errors.Is(err, schema.ErrNoConns) || write(u) == nil {
+				t.Errorf("without a connection: %v; then it goes on", err)
+			}
+			return nil // as if all were well
+		}, 0, schema.ErrNoConns},
 	} {
 		before := count()
-		if err := s.Unit(t.Context(), c.do); !errors.Is(err, c.want) {
+		var kept schema.Unit
+		err := s.Unit(t.Context(), func(u schema.Unit) error {
+			kept = u
+			return c.do(u)
+		})
+		if !errors.Is(err, c.want) && (c.want != errAny || err == nil) {
 			t.Errorf("%s: %v, want %v", c.name, err, c.want)
+		}
+		if write(kept) == nil {
+			t.Errorf("%s: it writes after its end", c.name)
 		}
 		if n := count() - before; n != c.rows {
 			t.Errorf("%s: %d rows, want %d", c.name, n, c.rows)
 		}
 	}
-	held, err := pool.Acquire(t.Context())
+	held, err := pool.Acquire(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer held.Release()
-	var cancel context.CancelFunc
 	ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	for name, do := range map[string]func(u schema.Unit) error{"nothing": func(schema.Unit) error { return nil }, "append": write} {

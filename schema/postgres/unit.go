@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/millbridge/millbridge/schema"
@@ -12,25 +13,21 @@ import (
 // to do may want to know whether the database would.
 func (s *Store) Unit(ctx context.Context, fn func(schema.Unit) error) error {
 	u := &unit{s: s}
-	u.begin = func() (_ pgx.Tx, err error) {
-		if u.tx == nil {
-			err = wrap("begin transaction", u.beginWith(ctx))
-		}
-		return u.tx, err
-	}
+	u.begin = func() (pgx.Tx, error) { return u.tx, wrap("begin transaction", u.begun(ctx)) }
 	defer func() {
 		if u.tx != nil {
 			rollback(ctx, u.tx)
 		}
+		u.err = pgx.ErrTxClosed
 	}()
 	err := fn(u)
-	if err == nil && u.tx == nil {
+	if err == nil {
 		_, err = u.begin()
 	}
 	switch {
 	case err == nil:
 		return s.failed("commit transaction", u.tx.Commit(ctx))
-	case u.tx == nil:
+	case u.tx == nil, errors.Is(err, u.err) && schema.KindOf(wrap("", u.err)) == schema.Permanent: // no outage: it would not begin
 		return err
 	}
 	return s.broken(ctx, u.tx, err)
@@ -44,17 +41,29 @@ type unit struct {
 	s     *Store
 	begin func() (pgx.Tx, error)
 	tx    pgx.Tx // nil until it is begun
+	err   error  // with which it could not begin, or has ended
 }
 
 // run is a runner's.
 func (u *unit) run(ctx context.Context, steps ...statement) error {
-	if u.tx == nil {
+	switch {
+	case u.err != nil:
+		return u.err
+	case u.tx == nil:
 		return u.beginWith(ctx, steps...)
 	}
 	return pgxRunner{u.tx}.run(ctx, steps...)
 }
 
-// beginWith begins the transaction and runs its first statements.
+// begun begins the transaction if it has not begun.
+func (u *unit) begun(ctx context.Context) error {
+	if u.tx != nil || u.err != nil {
+		return u.err
+	}
+	return u.beginWith(ctx)
+}
+
+// beginWith begins the transaction and runs its first statements. If that fails, nothing more comes of it.
 func (u *unit) beginWith(ctx context.Context, steps ...statement) error {
 	b := &pgx.Batch{}
 	b.BeginTx(pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
@@ -64,9 +73,11 @@ func (u *unit) beginWith(ctx context.Context, steps ...statement) error {
 	answers := u.s.pool.SendBatch(ctx, b)
 	tx, err := answers.Tx(), answers.Close()
 	if tx.Conn() == nil { // the pool had none
-		return u.s.failed("begin transaction", err)
+		err = u.s.failed("take a connection", err)
+	} else {
+		u.tx = tx
 	}
-	u.tx = tx
+	u.err = err
 	return err
 }
 
