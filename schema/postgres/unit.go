@@ -13,7 +13,10 @@ import (
 // to do may want to know whether the database would.
 func (s *Store) Unit(ctx context.Context, fn func(schema.Unit) error) error {
 	u := &unit{s: s}
-	u.begin = func() (pgx.Tx, error) { return u.tx, wrap("begin transaction", u.begun(ctx)) }
+	u.begin = func() (pgx.Tx, error) {
+		err := u.run(ctx)
+		return u.tx, wrap("begin transaction", err)
+	}
 	defer func() {
 		if u.tx != nil {
 			rollback(ctx, u.tx)
@@ -44,23 +47,17 @@ type unit struct {
 	err   error  // with which it could not begin, or has ended
 }
 
-// run is a runner's.
+// run is a runner's. Without statements it only begins the transaction.
 func (u *unit) run(ctx context.Context, steps ...statement) error {
 	switch {
 	case u.err != nil:
 		return u.err
 	case u.tx == nil:
 		return u.beginWith(ctx, steps...)
+	case len(steps) == 0:
+		return nil
 	}
 	return pgxRunner{u.tx}.run(ctx, steps...)
-}
-
-// begun begins the transaction if it has not begun.
-func (u *unit) begun(ctx context.Context) error {
-	if u.tx != nil || u.err != nil {
-		return u.err
-	}
-	return u.beginWith(ctx)
 }
 
 // beginWith begins the transaction and runs its first statements. If that fails, nothing more comes of it.
