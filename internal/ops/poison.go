@@ -198,9 +198,10 @@ func (s *Service) PoisonShow(ctx context.Context, id string) ([]PoisonItem, erro
 			continue
 		}
 		row := items[i].row
-		header, err := schema.ParseHeader(row.Block())
+		block := row.Block()
+		header, err := schema.ParseHeader(block)
 		if err != nil {
-			items[i].Message = &Message{Headers: map[string][]string{"(raw)": {string(row.Block())}}, Undecodable: err.Error(), Payload: row.Payload}
+			items[i].Message = &Message{Headers: map[string][]string{"(raw)": {string(block)}}, Undecodable: err.Error(), Payload: row.Payload}
 			continue
 		}
 		items[i].Message = newMessage(row.Subject, header, row.Payload)

@@ -68,12 +68,13 @@ func (s *Service) Rows(ctx context.Context, where string, filter schema.RowFilte
 }
 
 func newRow(where string, r schema.Row) Row {
+	block := r.Block()
 	row := Row{
 		Where: where, Sequence: r.Seq, ID: r.ID.String(), Stream: r.Stream, Subject: r.Subject,
-		Bytes: len(r.Block()) + len(r.Payload), Since: r.CreatedAt,
+		Bytes: len(block) + len(r.Payload), Since: r.CreatedAt,
 	}
 	// The row is named by a UUID; the message's own id is in its header, if that can be read.
-	if header, err := schema.ParseHeader(r.Block()); err == nil {
+	if header, err := schema.ParseHeader(block); err == nil {
 		if id, _ := schema.WatermillHeader(header); id != "" {
 			row.ID = id
 		}
