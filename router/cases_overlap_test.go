@@ -217,7 +217,8 @@ func TestC16_rolling_deploy(t *testing.T) {
 			seen.run(env, func() { wait(10 * time.Millisecond) })
 			return nil
 		}
-		first := b.open()
+		patient := func(c *router.Config) { c.AckWait = patience } // nothing comes again because the machine stands still
+		first := b.open(patient)
 		var jobs []schema.Envelope
 		for range 100 {
 			jobs = append(jobs, schema.NewJob("a", "x", nil))
@@ -227,7 +228,7 @@ func TestC16_rolling_deploy(t *testing.T) {
 		b.run(first)
 		b.eventually(seen.reaches(10))
 		for range 3 {
-			replica := b.open(noForward, func(c *router.Config) { c.Conn = b.nats.Conn(t) })
+			replica := b.open(patient, noForward, func(c *router.Config) { c.Conn = b.nats.Conn(t) })
 			b.target(replica, "a", quick(3), handle)
 			stop := b.run(replica)
 			n := min(seen.count()+15, 100)

@@ -480,8 +480,13 @@ func TestReader_notices_a_database_of_the_same_name(t *testing.T) {
 func TestReader_waits_for_a_number_without_a_row(t *testing.T) {
 	t.Parallel()
 	s, pool := setup(t)
+	gate, err := pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer gate.Release()
 	for _, sql := range []string{
-		`CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(1.5); RETURN NEW; END'`,
+		`CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_advisory_xact_lock_shared(4, 2); RETURN NEW; END'`,
 		`CREATE TRIGGER slow BEFORE INSERT ON millbridge.outbox FOR EACH ROW WHEN (NEW.subject LIKE '%slow') EXECUTE FUNCTION slow()`,
 	} {
 		if _, err := pool.Exec(t.Context(), sql); err != nil {
@@ -507,15 +512,28 @@ func TestReader_waits_for_a_number_without_a_row(t *testing.T) {
 		for _, e := range envs {
 			want = append(want, e.ID)
 		}
-		var err error
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			err = s.InTx(t.Context(), func(tx pgx.Tx) error { _, err := s.Append(t.Context(), tx, envs); return err })
+		if _, err := gate.Exec(t.Context(), `SELECT pg_advisory_lock(4, 2)`); err != nil {
+			t.Fatal(err)
+		}
+		written := make(chan error, 1)
+		go func() {
+			written <- s.InTx(t.Context(), func(tx pgx.Tx) error { _, err := s.Append(t.Context(), tx, envs); return err })
+		}()
+		testkit.Eventually(t, time.Minute, func() error {
+			var stands bool
+			err := pool.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_locks JOIN pg_database AS d ON d.oid = database
+				WHERE datname = current_database() AND locktype = 'advisory' AND NOT granted AND classid = 4 AND objid = 2)`).Scan(&stands)
+			if err == nil && !stands {
+				err = errors.New("the writer does not stand still yet")
+			}
+			return err
 		})
 		r := newTail(t, s)
 		r.rest()
-		wg.Wait()
-		if err != nil {
+		if _, err := gate.Exec(t.Context(), `SELECT pg_advisory_unlock(4, 2)`); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-written; err != nil {
 			t.Fatal(err)
 		}
 		r.wants(want...)

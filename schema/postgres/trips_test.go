@@ -224,6 +224,7 @@ func TestUnit_begins_whatever_comes_first(t *testing.T) {
 		}
 		if write(kept) == nil {
 			t.Errorf("%s: it writes after its end", c.name)
+			_ = kept.Tx().(pgx.Tx).Rollback(ctx) // it has the only connection
 		}
 		if n := count() - before; n != c.rows {
 			t.Errorf("%s: %d rows, want %d", c.name, n, c.rows)
