@@ -113,13 +113,13 @@ func (o *Outbox[Tx]) timed(envs []schema.Envelope) []schema.Envelope {
 	return timed
 }
 
-// Cancel takes back a scheduled message, in tx. It fails with [schema.ErrNotFound] when the message has moved on.
+// Cancel takes back a scheduled message, in tx. It fails with [schema.ErrNotFound] when the message has moved on, and with
+// [schema.ErrAmbiguous] when several scheduled messages have this id.
 func (o *Outbox[Tx]) Cancel(ctx context.Context, tx Tx, id string) error {
 	return o.store.Cancel(ctx, tx, id)
 }
 
-// Reschedule makes a scheduled message wait until at instead, in tx. It fails with [schema.ErrNotFound] when the message
-// has moved on.
+// Reschedule makes a scheduled message wait until at instead, in tx. It fails as Cancel does.
 func (o *Outbox[Tx]) Reschedule(ctx context.Context, tx Tx, id string, at time.Time) error {
 	return o.store.Reschedule(ctx, tx, id, at)
 }

@@ -20,6 +20,7 @@ func (c *chain) buryForeign(ctx context.Context, r *run, err error) outcome {
 
 // buryUnkeyed buries a message that no inbox row stands for.
 func (c *chain) buryUnkeyed(ctx context.Context, letter schema.DeadLetter, run schema.Run) outcome {
+	letter.Key = [32]byte{}
 	if !c.noteSettled(ctx, run) {
 		return later(maxPause)
 	}

@@ -117,7 +117,7 @@ func (r *run) fruitless() uint64 {
 func (r *run) letter(handler string) schema.DeadLetter {
 	d := r.delivery
 	return schema.DeadLetter{
-		Handler: handler, ID: r.inbox.MessageID, Replay: r.inbox.Replay, Deliveries: d.Delivered,
+		Handler: handler, ID: r.inbox.MessageID, Key: r.inbox.Key.Hash(), Replay: r.inbox.Replay, Deliveries: d.Delivered,
 		Stream: r.stream, Subject: d.Subject, Sequence: d.Sequence, Header: d.Header, Payload: d.Payload,
 	}
 }

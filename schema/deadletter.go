@@ -1,6 +1,8 @@
 package schema
 
 import (
+	"cmp"
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,6 +14,8 @@ import (
 const (
 	headerDeadPrefix     = "mb-dead-"
 	headerDeadCause      = "mb-dead-cause"
+	headerDeadKey        = "mb-dead-key"     // hash of the inbox key, in hex
+	headerDeadMessage    = "mb-dead-message" // the message's id, if the subject has a longer one
 	headerDeadHandler    = "mb-dead-handler"
 	headerDeadReason     = "mb-dead-reason"
 	headerDeadStack      = "mb-dead-stack"
@@ -44,7 +48,9 @@ const (
 // A DeadLetter is a message that was given up, kept whole in the DEAD stream with the story of its end.
 type DeadLetter struct {
 	Handler    string    // the handler that gave it up
-	ID         string    // the message's id; for undecodable messages "seq-<sequence>"
+	ID         string    // the message's id; for undecodable messages "seq-<sequence>"; longer if another letter has that one
+	Message    string    // the message's id if ID is longer, else empty; see [DeadLetter.MessageID]
+	Key        [32]byte  // hash of the inbox key that the verdict is recorded under, see [InboxKey.Hash]; zero if under none
 	Replay     int       // how often it had been replayed when it died
 	Cause      Cause     //
 	Reason     string    // last error, one line
@@ -61,6 +67,9 @@ type DeadLetter struct {
 
 	Tombstone string // not empty: the letter was "replayed" or "dropped" and only this mark is left
 }
+
+// MessageID returns the id of the message, as it is in the inbox.
+func (d DeadLetter) MessageID() string { return cmp.Or(d.Message, d.ID) }
 
 // Encode returns the message that keeps the letter: the original headers, made harmless to the broker, our own and
 // those of Watermill's poison queue, and the original bytes. Original headers that do not fit beside ours, or that the
@@ -105,6 +114,12 @@ func (d DeadLetter) story() map[string][]string {
 	set("subscriber_poisoned", "millbridge")
 	if d.Tombstone != "" {
 		set(headerDeadTomb, d.Tombstone)
+	}
+	if d.Message != "" {
+		set(headerDeadMessage, d.Message)
+	}
+	if d.Key != [32]byte{} {
+		set(headerDeadKey, hex.EncodeToString(d.Key[:]))
 	}
 	if d.Stack != "" {
 		stack := percentEncode(d.Stack[:min(len(d.Stack), maxStack)], unsafeInCloudEvents)
@@ -205,6 +220,10 @@ func DecodeDeadLetter(relative string, header map[string][]string, payload []byt
 	d.Sequence, _ = strconv.ParseUint(get(headerDeadSequence), 10, 64)
 	d.Time, _ = time.Parse(time.RFC3339Nano, get(headerDeadTime))
 	d.Tombstone = get(headerDeadTomb)
+	d.Message = OneLine(get(headerDeadMessage))
+	if key, err := hex.DecodeString(get(headerDeadKey)); err == nil && len(key) == len(d.Key) {
+		d.Key = [32]byte(key)
+	}
 	for k, vs := range header {
 		if raw, ok := strings.CutPrefix(k, headerDeadRaw); ok {
 			d.Header[raw] = slices.Clone(vs)

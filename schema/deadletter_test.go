@@ -33,7 +33,7 @@ func sameLetter(t interface {
 
 func letter(h map[string][]string) schema.DeadLetter {
 	return schema.DeadLetter{
-		Handler: "h", ID: "id", Replay: 2, Cause: schema.CauseExhausted, Reason: "error: no", Attempts: 12, Deliveries: 14, Time: genTimeFixed,
+		Handler: "h", ID: "id", Message: "message", Key: [32]byte{1, 31: 2}, Replay: 2, Cause: schema.CauseExhausted, Reason: "error: no", Attempts: 12, Deliveries: 14, Time: genTimeFixed,
 		Stream: schema.Events, Subject: "mb.events.public.x", Sequence: 77, Header: h, Payload: []byte("p"),
 	}
 }

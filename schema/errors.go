@@ -169,6 +169,8 @@ var (
 	ErrLeaseLost = errors.New("the lease belongs to another owner")
 	// ErrNotFound reports that the named thing does not exist.
 	ErrNotFound = errors.New("not found")
+	// ErrAmbiguous reports that several messages have the id that was given.
+	ErrAmbiguous = errors.New("several have this id")
 	// ErrAlreadyReplayed reports a dead letter that somebody has replayed or dropped before.
 	ErrAlreadyReplayed = errors.New("already replayed or dropped")
 	// ErrUndecodable reports a message from the stream that is not one of ours and cannot be read as one.

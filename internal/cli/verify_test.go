@@ -43,6 +43,25 @@ func (w *world) accounted(t *testing.T, when string) ops.Verification {
 	return v
 }
 
+// Letters of two messages with one id are two, each with its own row in the inbox.
+func TestVerify_messages_with_one_id(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		for _, tenant := range []string{"a", "b"} {
+			w.die(t, "crm", "error: "+tenant, schema.WithID("order-7"), schema.WithTenant(tenant))
+		}
+		if v := w.accounted(t, "dead"); v.Dead.Letters != 2 {
+			t.Errorf("%d letters: %+v", v.Dead.Letters, v.Dead)
+		}
+		if n := len(w.must(t, "poison", "list", "--json").objects(t)); n != 2 {
+			t.Errorf("%d are listed", n)
+		}
+		w.must(t, "poison", "drop", "--tenant", "b", "--yes")
+		if v := w.accounted(t, "one is dropped"); v.Dead.Letters != 1 {
+			t.Errorf("%d letters: %+v", v.Dead.Letters, v.Dead)
+		}
+	})
+}
+
 func streamOf(t *testing.T, v ops.Verification, stream schema.Stream) ops.StreamAccount {
 	t.Helper()
 	i := slices.IndexFunc(v.Streams, func(s ops.StreamAccount) bool { return s.Stream == stream })

@@ -199,7 +199,7 @@ func (w *world) die(t *testing.T, target, reason string, opts ...schema.Option) 
 		t.Fatal(err)
 	}
 	letter := schema.DeadLetter{
-		Handler: target, ID: env.ID, Cause: schema.CauseExhausted, Reason: reason, Attempts: 3, Deliveries: 3, Time: time.Now(),
+		Handler: target, ID: env.ID, Key: run.Key.Hash(), Cause: schema.CauseExhausted, Reason: reason, Attempts: 3, Deliveries: 3, Time: time.Now(),
 		Stack: "goroutine 1 [running]:\n\tboom()", Stream: schema.Jobs, Subject: w.subjects.Full(env.Subject()), Sequence: 7, Header: header, Payload: env.Payload,
 	}
 	if err := deadletters.New(w.js, w.subjects, 0).Write(t.Context(), letter); err != nil {

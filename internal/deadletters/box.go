@@ -42,8 +42,9 @@ func New(js jetstream.JetStream, subjects schema.Subjects, keep time.Duration) *
 	return &Box{js: js, subjects: subjects, keep: keep}
 }
 
-// Write keeps a letter and returns when the stream has it. A letter that is there already stays as it is. Another
-// message that has the same name, which only foreign publishers can bring about, is kept beside it.
+// Write keeps a letter and returns when the stream has it. A letter that is there already stays as it is. One of another
+// message with the same id is kept beside it, under a longer name: ids come from publishers, and two tenants, two keys or two
+// outboxes may have one in common.
 func (b *Box) Write(ctx context.Context, letter schema.DeadLetter) error {
 	err := b.publish(ctx, letter, 0)
 	if !refused(err) {
@@ -56,7 +57,8 @@ func (b *Box) Write(ctx context.Context, letter schema.DeadLetter) error {
 	if sameMessage(there.DeadLetter, letter) {
 		return nil
 	}
-	sum := sha256.Sum256(bytes.Join([][]byte{[]byte(letter.Subject), letter.Payload}, []byte{0}))
+	sum := sha256.Sum256(bytes.Join([][]byte{letter.Key[:], []byte(letter.Subject), letter.Payload}, []byte{0}))
+	letter.Message = letter.ID
 	letter.ID += "-" + strconv.FormatUint(letter.Sequence, 10) + "-" + hex.EncodeToString(sum[:4])
 	if err := b.publish(ctx, letter, 0); !refused(err) {
 		return err
@@ -65,13 +67,13 @@ func (b *Box) Write(ctx context.Context, letter schema.DeadLetter) error {
 	return err
 }
 
-// sameMessage reports whether two letters with one name are about one message. Ids are unique within their source. For
-// all but two causes the inbox has compared the messages before.
+// sameMessage reports whether two letters with one name are about one message. Where a verdict is recorded under a key, the
+// inbox has compared the messages before: what it takes for one is one.
 func sameMessage(there, here schema.DeadLetter) bool {
 	switch {
-	case !slices.Equal(there.Header[schema.HeaderSource], here.Header[schema.HeaderSource]):
+	case there.Key != here.Key, !slices.Equal(there.Header[schema.HeaderSource], here.Header[schema.HeaderSource]):
 		return false
-	case here.Cause != schema.CauseUndecodable && here.Cause != schema.CauseKeyReused:
+	case here.Key != [32]byte{}:
 		return true
 	case there.Subject != here.Subject:
 		return false

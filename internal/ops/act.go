@@ -161,9 +161,9 @@ func (s *Service) act(ctx context.Context, action Action, item PoisonItem) error
 	if item.At == AtForwarder {
 		var err error
 		if action == Drop {
-			err = s.store.DropParked(ctx, item.ID)
+			err = s.store.DropParked(ctx, item.row.Name())
 		} else {
-			_, err = s.store.ReleaseParked(ctx, item.ID)
+			_, err = s.store.ReleaseParked(ctx, item.row.Name())
 		}
 		if errors.Is(err, schema.ErrNotFound) {
 			return fmt.Errorf("parked message %s: %w", item.ID, schema.ErrAlreadyReplayed)

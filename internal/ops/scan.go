@@ -88,6 +88,8 @@ type letter struct {
 	stream    schema.Stream
 	handler   string
 	id        string
+	message   string   // id of the message
+	key       [32]byte // zero if no inbox row stands for it
 	replay    int
 	cause     schema.Cause
 	tombstone string
@@ -102,7 +104,10 @@ func (s *Service) scanDead(ctx context.Context, f func(letter)) error {
 		relative, _ := subjects.Relative(m.Subject())
 		d, err := schema.DecodeDeadLetter(relative, withoutBody(m.Headers()), nil)
 		if err == nil {
-			l := letter{d.Stream, d.Handler, d.ID, d.Replay, d.Cause, d.Tombstone, nats.Header(d.Header).Get(schema.HeaderSource), time.Time{}}
+			l := letter{
+				stream: d.Stream, handler: d.Handler, id: d.ID, message: d.MessageID(), key: d.Key, replay: d.Replay,
+				cause: d.Cause, tombstone: d.Tombstone, source: nats.Header(d.Header).Get(schema.HeaderSource),
+			}
 			if meta, err := m.Metadata(); err == nil {
 				l.at = meta.Timestamp
 			}

@@ -24,8 +24,8 @@ type Store interface {
 	ListOutbox(ctx context.Context, filter schema.RowFilter) ([]schema.Row, error)
 	ListScheduled(ctx context.Context, filter schema.RowFilter) ([]schema.ScheduledRow, error)
 	ListParked(ctx context.Context, filter schema.RowFilter) ([]schema.ParkedRow, error)
-	ReleaseParked(ctx context.Context, id string) (int, error)
-	DropParked(ctx context.Context, id string) error
+	ReleaseParked(ctx context.Context, name schema.RowName) (int, error)
+	DropParked(ctx context.Context, name schema.RowName) error
 	Circuits(ctx context.Context) ([]schema.Circuit, error)
 	InboxByMessage(ctx context.Context, messageID string) ([]schema.InboxRecord, error)
 	InboxCounts(ctx context.Context) (map[string]map[schema.InboxState]int64, error)

@@ -12,8 +12,9 @@ import (
 	"github.com/millbridge/millbridge/schema"
 )
 
-func letterKey(handler, id string, replay int) [16]byte {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %d", handler, id, replay))
+// letterKey names what the letter of an inbox row and the row have in common.
+func letterKey(key [32]byte, replay int) [16]byte {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%x %d", key, replay))
 	return [16]byte(sum[:16])
 }
 
@@ -27,16 +28,16 @@ func (l *look) dead(ctx context.Context) error {
 		done++
 		progress(done)
 		l.v.Dead.add(d)
-		delete(l.keyed, schema.RowID(d.id))
-		delete(l.suspects, d.id)
-		key := letterKey(d.handler, d.id, d.replay)
+		delete(l.keyed, schema.RowID(d.message))
+		delete(l.suspects, d.message)
+		key := letterKey(d.key, d.replay)
 		switch {
 		case d.tombstone == string(schema.InboxDropped):
 		case d.tombstone != "":
 			l.replayed[d.handler]++
 		default:
 			there[key] = true
-			if d.source == l.source && d.cause != schema.CauseUndecodable && d.cause != schema.CauseKeyReused {
+			if d.source == l.source && d.key != [32]byte{} {
 				open[key] = d
 			}
 		}
@@ -52,7 +53,7 @@ func (l *look) dead(ctx context.Context) error {
 		}
 		for _, d := range list {
 			after = d.Hash[:]
-			key := letterKey(d.Handler, d.MessageID, d.Replay)
+			key := letterKey(d.Hash, d.Replay)
 			if delete(open, key); there[key] {
 				continue
 			}
@@ -110,7 +111,7 @@ func (l *look) noRecord(ctx context.Context, d letter) error {
 	if d.at.Before(l.start.Add(-l.s.store.Keep() * 9 / 10)) {
 		return nil
 	}
-	records, err := l.s.store.InboxByMessage(ctx, d.id)
+	records, err := l.s.store.InboxByMessage(ctx, d.message)
 	if err != nil {
 		return err
 	}

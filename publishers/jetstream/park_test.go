@@ -181,7 +181,11 @@ func TestPark_followers_wait_behind(t *testing.T) {
 		wantParked(t, db, want)
 
 		maxMsgSize(t, b, -1)
-		if n, err := db.release(t.Context(), bad.ID); err != nil || n != 4 {
+		rows, err := db.parked(t.Context(), schema.RowFilter{ID: bad.ID})
+		if err != nil || len(rows) != 1 {
+			t.Fatal(len(rows), err)
+		}
+		if n, err := db.release(t.Context(), rows[0].Name()); err != nil || n != 4 {
 			t.Fatalf("released %d (%v), want 4", n, err)
 		}
 		drain(t, f)

@@ -195,7 +195,7 @@ func TestRepair_names_parked_rows_that_were_sent(t *testing.T) {
 			t.Fatal(err)
 		}
 		restore := db.backup(t)
-		if _, err := db.release(t.Context(), first.ID); err != nil {
+		if _, err := db.release(t.Context(), rows[0].Name()); err != nil {
 			t.Fatal(err)
 		}
 		cfg := quick(t)

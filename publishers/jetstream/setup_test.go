@@ -28,7 +28,7 @@ type database struct {
 	limit   func(ctx context.Context, bytes int) error
 	parked  func(ctx context.Context, f schema.RowFilter) ([]schema.ParkedRow, error)
 	waiting func(ctx context.Context, f schema.RowFilter) ([]schema.Row, error)
-	release func(ctx context.Context, id string) (int, error)
+	release func(ctx context.Context, name schema.RowName) (int, error)
 	repair  RepairStore
 	replica Store                                 // of another process
 	insert  func(r schema.Row) error              // a row that nobody has checked

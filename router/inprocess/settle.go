@@ -70,7 +70,7 @@ func (c *core) settle(ctx context.Context, it *item, res result) {
 // bury gives an item up and keeps it as a dead letter.
 func (c *core) bury(it *item, cause schema.Cause, reason, stack string) {
 	d := schema.DeadLetter{
-		Handler: it.lane.name, ID: it.id(), Cause: cause, Reason: schema.OneLine(reason), Stack: stack,
+		Handler: it.lane.name, ID: it.id(), Key: schema.InboxKeyOf(it.lane.name, it.env).Hash(), Cause: cause, Reason: schema.OneLine(reason), Stack: stack,
 		Attempts: it.attempts, Deliveries: it.runs, Time: c.now(),
 		Stream: it.row.Stream, Subject: schema.Subjects{}.Full(it.row.Subject), Header: maps.Clone(it.header), Payload: it.row.Payload,
 	}

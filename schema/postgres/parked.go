@@ -44,9 +44,9 @@ func (s *Store) Park(ctx context.Context, p schema.ParkParams) error {
 
 // ReleaseParked puts a parked row back into the outbox, with all rows of its ordering key: in order, under the key's
 // lock and with new sequences. It returns their number.
-func (s *Store) ReleaseParked(ctx context.Context, id string) (n int, err error) {
+func (s *Store) ReleaseParked(ctx context.Context, name schema.RowName) (n int, err error) {
 	err = s.InTx(ctx, func(tx pgx.Tx) error {
-		locks, err := lockParked(ctx, tx, id)
+		locks, err := lockParked(ctx, tx, name)
 		if err != nil {
 			return err
 		}
@@ -54,7 +54,7 @@ func (s *Store) ReleaseParked(ctx context.Context, id string) (n int, err error)
 			return err
 		}
 		if len(locks) == 0 { // without an ordering key
-			n, err = putBack(ctx, tx, `id = $1::text::uuid`, schema.RowID(id).String())
+			n, err = putBack(ctx, tx, isParked, name.Seq, name.ID.String())
 		} else {
 			n, err = putBackKeys(ctx, tx, locks)
 		}
@@ -64,15 +64,15 @@ func (s *Store) ReleaseParked(ctx context.Context, id string) (n int, err error)
 		return err
 	})
 	if err != nil {
-		return 0, wrap(fmt.Sprintf("release parked message %s", schema.OneLine(id)), err)
+		return 0, wrap(fmt.Sprintf("release parked row %d", name.Seq), err)
 	}
 	return n, nil
 }
 
 // DropParked deletes a parked row. Rows that were only waiting behind it go back into the outbox.
-func (s *Store) DropParked(ctx context.Context, id string) error {
+func (s *Store) DropParked(ctx context.Context, name schema.RowName) error {
 	err := s.InTx(ctx, func(tx pgx.Tx) error {
-		locks, err := lockParked(ctx, tx, id)
+		locks, err := lockParked(ctx, tx, name)
 		if err != nil {
 			return err
 		}
@@ -80,9 +80,9 @@ func (s *Store) DropParked(ctx context.Context, id string) error {
 			return err
 		}
 		tag, err := tx.Exec(ctx, `
-			WITH gone AS (DELETE FROM millbridge.parked WHERE id = $1::text::uuid RETURNING stream)
-			INSERT INTO millbridge.settled (stream_seq, message_id, handler) SELECT 0, $1::text, min(stream) FROM gone HAVING count(*) > 0
-			ON CONFLICT (message_id, stream_seq) DO UPDATE SET settled_at = excluded.settled_at`, schema.RowID(id).String())
+			WITH gone AS (DELETE FROM millbridge.parked WHERE `+isParked+` RETURNING stream)
+			INSERT INTO millbridge.settled (stream_seq, message_id, handler) SELECT 0, $2::text, stream FROM gone
+			ON CONFLICT (message_id, stream_seq) DO UPDATE SET settled_at = excluded.settled_at`, name.Seq, name.ID.String())
 		if err != nil {
 			return err
 		}
@@ -103,34 +103,27 @@ func (s *Store) DropParked(ctx context.Context, id string) error {
 		_, err = putBackKeys(ctx, tx, free)
 		return err
 	})
-	return wrap(fmt.Sprintf("drop parked message %s", schema.OneLine(id)), err)
+	return wrap(fmt.Sprintf("drop parked row %d", name.Seq), err)
 }
+
+// isParked is whether a parked row has this name. Ids alone are the publishers': two messages may have one in common.
+const isParked = `seq = $1::bigint AND id = $2::text::uuid`
 
 func notFound() error { return schema.WithKind(schema.Permanent, schema.ErrNotFound) }
 
-// lockParked takes the locks of the ordering keys that parked rows with this message id have.
-func lockParked(ctx context.Context, tx pgx.Tx, id string) (locks []int64, err error) {
+// lockParked takes the lock of the parked row's ordering key, if it has one.
+func lockParked(ctx context.Context, tx pgx.Tx, name schema.RowName) (locks []int64, err error) {
 	locks = []int64{} // nil would be NULL
-	rows, err := tx.Query(ctx, `SELECT DISTINCT coalesce(order_lock, 0) FROM millbridge.parked WHERE id = $1::text::uuid ORDER BY 1`,
-		schema.RowID(id).String())
-	if err != nil {
-		return nil, err
-	}
-	found, err := pgx.CollectRows(rows, pgx.RowTo[int64])
-	if err != nil {
-		return nil, err
-	}
-	if len(found) == 0 {
+	var lock *int64
+	err = tx.QueryRow(ctx, `SELECT order_lock FROM millbridge.parked WHERE `+isParked, name.Seq, name.ID.String()).Scan(&lock)
+	switch {
+	case noRows(err):
 		return nil, notFound()
+	case err != nil || lock == nil:
+		return locks, err
 	}
-	for _, lock := range found {
-		if lock != 0 {
-			locks = append(locks, lock)
-		}
-	}
-	if len(locks) > 0 {
-		_, err = tx.Exec(ctx, sqlOrderLocks, locks)
-	}
+	locks = append(locks, *lock)
+	_, err = tx.Exec(ctx, sqlOrderLocks, locks)
 	return locks, err
 }
 
@@ -149,13 +142,13 @@ func putBackKeys(ctx context.Context, tx pgx.Tx, locks []int64) (int, error) {
 	return putBack(ctx, tx, `order_lock = ANY ($1::bigint[])`, locks)
 }
 
-func putBack(ctx context.Context, tx pgx.Tx, where string, arg any) (int, error) {
+func putBack(ctx context.Context, tx pgx.Tx, where string, args ...any) (int, error) {
 	tag, err := tx.Exec(ctx, `
 		WITH x AS MATERIALIZED (SELECT pg_current_xact_id() AS id),
 		gone AS (DELETE FROM millbridge.parked WHERE `+where+` RETURNING *)
 		INSERT INTO millbridge.outbox (seq, created_at, order_lock, id, slot, stream, subject, header, payload)
 		SELECT nextval('millbridge.outbox_seq'), r.created_at, r.order_lock, r.id, r.slot, r.stream, r.subject, r.header, r.payload
-		  FROM (SELECT gone.* FROM x, gone WHERE x.id IS NOT NULL ORDER BY gone.seq) AS r`, arg)
+		  FROM (SELECT gone.* FROM x, gone WHERE x.id IS NOT NULL ORDER BY gone.seq) AS r`, args...)
 	return int(tag.RowsAffected()), err
 }
 

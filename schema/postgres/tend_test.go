@@ -139,7 +139,7 @@ func TestTend_parks_nothing_of_a_key_that_a_writer_holds(t *testing.T) {
 	// Releasing waits for the writer, so that its row comes last.
 	var n int
 	var wg sync.WaitGroup
-	wg.Go(func() { n, err = s.ReleaseParked(t.Context(), "1") })
+	wg.Go(func() { n, err = s.ReleaseParked(t.Context(), rows[0].Name()) })
 	blocked(t, pool, 1)
 	commit(t, writer)
 	wg.Wait()

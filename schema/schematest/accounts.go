@@ -137,13 +137,17 @@ func testAccounts[Tx any](t *testing.T, open Opener[Tx]) {
 			schema.NewJob("crm", "a", nil, schema.WithID(ids[1]), schema.WithDelay(time.Hour)),
 			schema.NewJob("crm", "parked", nil, schema.WithID(ids[2])),
 			schema.NewJob("crm", "dropped", nil, schema.WithID(ids[5])))
+		var dropped schema.RowName
 		for _, r := range s.waiting(schema.Jobs) {
+			if r.ID == schema.RowID(ids[5]) {
+				dropped = r.Name()
+			}
 			if r.ID == schema.RowID(ids[2]) || r.ID == schema.RowID(ids[5]) {
 				s.acquire(s.shardOf(r), "me")
 				s.must(s.Store.Park(s.ctx, schema.ParkParams{ShardRef: s.shardOf(r), Owner: "me", Name: r.Name(), Reason: "r"}))
 			}
 		}
-		s.must(s.Store.DropParked(s.ctx, ids[5]))
+		s.must(s.Store.DropParked(s.ctx, dropped))
 		claim(s, run("handled", "handled", 1), schema.ClaimRun)
 		s.must(s.Store.Settled(s.ctx, run("noted", "noted", 2)))
 		gone, err := s.Store.Unplaced(s.ctx, ids)

@@ -73,8 +73,8 @@ type Store[Tx any] interface {
 	ListOutbox(ctx context.Context, f schema.RowFilter) ([]schema.Row, error)
 	ListScheduled(ctx context.Context, f schema.RowFilter) ([]schema.ScheduledRow, error)
 	ListParked(ctx context.Context, f schema.RowFilter) ([]schema.ParkedRow, error)
-	ReleaseParked(ctx context.Context, id string) (n int, err error)
-	DropParked(ctx context.Context, id string) error
+	ReleaseParked(ctx context.Context, name schema.RowName) (n int, err error)
+	DropParked(ctx context.Context, name schema.RowName) error
 }
 
 // A Reader reads one shard of the outbox.

@@ -46,7 +46,7 @@ func testMigrations[Tx any](t *testing.T, open Opener[Tx]) {
 		s.acquire(s.shardOf(row), "me")
 		s.must(s.Store.Park(s.ctx, schema.ParkParams{ShardRef: s.shardOf(row), Owner: "me", Name: row.Name(), Reason: "r"}))
 		s.wants(s.Store.MigrateDown(s.ctx, false), schema.ErrNotEmpty)
-		s.must(s.Store.DropParked(s.ctx, e.ID))
+		s.must(s.Store.DropParked(s.ctx, row.Name()))
 		s.publish(schema.NewJob("crm", "create", nil, schema.WithDueAt(time.Now().Add(time.Hour)), schema.WithID("later")))
 		s.wants(s.Store.MigrateDown(s.ctx, false), schema.ErrNotEmpty)
 		s.must(s.Store.InTx(s.ctx, func(tx Tx) error { return s.Store.Cancel(s.ctx, tx, "later") }))

@@ -1,6 +1,7 @@
 package schematest
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
@@ -41,6 +42,16 @@ func testParked[Tx any](t *testing.T, open Opener[Tx]) {
 		return rows
 	}
 
+	name := func(s *suite[Tx], id string) schema.RowName {
+		t.Helper()
+		rows, err := s.Store.ListParked(s.ctx, schema.RowFilter{ID: id})
+		s.must(err)
+		if len(rows) != 1 {
+			t.Fatalf("%d rows of message %s are parked", len(rows), id)
+		}
+		return rows[0].Name()
+	}
+
 	t.Run("keeps the row and holds back its key", func(t *testing.T) {
 		s := start(t, open)
 		s.publish(ordered("a1", "a"), ordered("b1", "b"), ordered("a2", "a"), ordered("b2", "b"), ordered("a3", "a"))
@@ -69,7 +80,7 @@ func testParked[Tx any](t *testing.T, open Opener[Tx]) {
 
 		// Released, all of the key come back in order: those that are parked, and those that came since.
 		s.publish(ordered("a5", "a"))
-		n, err := s.Store.ReleaseParked(s.ctx, "a2")
+		n, err := s.Store.ReleaseParked(s.ctx, name(s, "a2"))
 		s.must(err)
 		if n != 4 {
 			t.Errorf("%d rows released, want 4", n)
@@ -95,7 +106,7 @@ func testParked[Tx any](t *testing.T, open Opener[Tx]) {
 		s.publish(ordered("a1", "a"), ordered("a2", "a"))
 		park(s, "a1")
 		s.tend()
-		n, err := s.Store.ReleaseParked(s.ctx, "a2")
+		n, err := s.Store.ReleaseParked(s.ctx, name(s, "a2"))
 		s.must(err)
 		if n != 2 {
 			t.Errorf("%d rows released, want the whole key", n)
@@ -113,13 +124,33 @@ func testParked[Tx any](t *testing.T, open Opener[Tx]) {
 		if res := s.tend(); res.Parked != 0 {
 			t.Fatalf("%+v: rows without an order wait behind none", res)
 		}
-		n, err := s.Store.ReleaseParked(s.ctx, "one")
+		n, err := s.Store.ReleaseParked(s.ctx, name(s, "one"))
 		s.must(err)
 		if n != 1 {
 			t.Errorf("%d rows released, want 1", n)
 		}
 		parked(s, "two")
 		s.wantWaiting(schema.Jobs, "three", "one")
+	})
+
+	t.Run("two messages with one id", func(t *testing.T) {
+		s := start(t, open)
+		for i, tenant := range []string{"a", "b", "c"} {
+			s.publish(schema.NewJob("crm", "x", []byte(tenant), schema.WithID("same"), schema.WithTenant(tenant)))
+			row := s.waiting(schema.Jobs)[0]
+			s.acquire(s.shardOf(row), "me")
+			s.must(s.Store.Park(s.ctx, schema.ParkParams{ShardRef: s.shardOf(row), Owner: "me", Name: row.Name(), Reason: fmt.Sprint(i)}))
+		}
+		rows := parked(s, "same", "same", "same")
+		s.must(s.Store.DropParked(s.ctx, rows[0].Name()))
+		n, err := s.Store.ReleaseParked(s.ctx, rows[2].Name())
+		s.must(err)
+		if left := parked(s, "same"); n != 1 || string(left[0].Payload) != "b" {
+			t.Errorf("%d rows released, %q is left", n, left[0].Payload)
+		}
+		if back := s.waiting(schema.Jobs); len(back) != 1 || string(back[0].Payload) != "c" {
+			t.Errorf("put back: %+v", back)
+		}
 	})
 
 	t.Run("dropping lets the others go on", func(t *testing.T) {
@@ -133,11 +164,12 @@ func testParked[Tx any](t *testing.T, open Opener[Tx]) {
 		if res, err := s.Store.Tend(s.ctx, 1); err != nil || res.Parked != 1 {
 			t.Fatalf("%+v, %v; want 1 parked", res, err)
 		}
-		s.must(s.Store.DropParked(s.ctx, "a1"))
+		a1 := name(s, "a1")
+		s.must(s.Store.DropParked(s.ctx, a1))
 		parked(s)
 		s.wantWaiting(schema.Jobs, "a2", "a3")
-		s.wants(s.Store.DropParked(s.ctx, "a1"), schema.ErrNotFound)
-		_, err = s.Store.ReleaseParked(s.ctx, "a1")
+		s.wants(s.Store.DropParked(s.ctx, a1), schema.ErrNotFound)
+		_, err = s.Store.ReleaseParked(s.ctx, a1)
 		s.wants(err, schema.ErrNotFound)
 	})
 
@@ -146,7 +178,7 @@ func testParked[Tx any](t *testing.T, open Opener[Tx]) {
 		s.publish(ordered("a1", "a"), ordered("a2", "a"), ordered("a3", "a"))
 		park(s, "a1")
 		s.tend()
-		s.must(s.Store.DropParked(s.ctx, "a2"))
+		s.must(s.Store.DropParked(s.ctx, name(s, "a2")))
 		parked(s, "a1", "a3")
 		s.wantWaiting(schema.Jobs)
 	})
@@ -170,11 +202,11 @@ func testParked[Tx any](t *testing.T, open Opener[Tx]) {
 		read("a1", "a2")
 		park(s, "a1")
 		read()
-		s.must(s.Store.DropParked(s.ctx, "a1"))
+		s.must(s.Store.DropParked(s.ctx, name(s, "a1")))
 		read("a2")
 		park(s, "a2")
 		read()
-		_, err := s.Store.ReleaseParked(s.ctx, "a2")
+		_, err := s.Store.ReleaseParked(s.ctx, name(s, "a2"))
 		s.must(err)
 		read("a2")
 	})

@@ -108,6 +108,36 @@ func testScheduled[Tx any](t *testing.T, open Opener[Tx]) {
 		s.wantWaiting(schema.Jobs, again.ID)
 	})
 
+	t.Run("cancel knows its key from another's", func(t *testing.T) {
+		s := start(t, open)
+		first := schema.NewJob("crm", "a", []byte("x"), in(60*24*time.Hour), schema.WithKey("k"))
+		s.publish(first)
+		s.age(40 * 24 * time.Hour)
+		s.tend() // forgets the key
+		second := schema.NewJob("crm", "a", []byte("x"), schema.WithKey("k"))
+		wantReceipts(t, s.publish(second), schema.Receipt{ID: second.ID})
+		s.must(s.Store.InTx(s.ctx, func(tx Tx) error { return s.Store.Cancel(s.ctx, tx, first.ID) }))
+		wantReceipts(t, s.publish(schema.NewJob("crm", "a", []byte("x"), schema.WithKey("k"))), schema.Receipt{ID: second.ID, Existing: true})
+	})
+
+	t.Run("an id that two messages have", func(t *testing.T) {
+		s := start(t, open)
+		id := schema.WithID("same")
+		s.publish(schema.NewJob("crm", "a", nil, id, in(time.Hour), schema.WithTenant("a")), schema.NewJob("crm", "a", nil, id, in(time.Hour), schema.WithTenant("b")))
+		for _, do := range []func(tx Tx) error{
+			func(tx Tx) error { return s.Store.Cancel(s.ctx, tx, "same") },
+			func(tx Tx) error { return s.Store.Reschedule(s.ctx, tx, "same", time.Now()) },
+		} {
+			s.must(s.Store.InTx(s.ctx, func(tx Tx) error {
+				s.wants(do(tx), schema.ErrAmbiguous)
+				return nil
+			}))
+		}
+		if rows, err := s.Store.ListScheduled(s.ctx, schema.RowFilter{}); err != nil || len(rows) != 2 || time.Until(rows[0].DueAt) < time.Minute {
+			t.Errorf("%+v, %v", rows, err)
+		}
+	})
+
 	t.Run("reschedule", func(t *testing.T) {
 		s := start(t, open)
 		e := schema.NewJob("crm", "a", nil, in(time.Hour))

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 
 	"github.com/millbridge/millbridge/schema"
@@ -58,30 +59,21 @@ const followers = `SELECT DISTINCT o.seq FROM millbridge_parked AS p CROSS JOIN 
 
 func scanSeq(rows *sql.Rows, seq *int64) error { return rows.Scan(seq) }
 
-// ReleaseParked puts the parked message with this id back into the outbox, with everything parked under its ordering
-// key, in order, and returns how many rows that were. They get new sequences, so rows of the key that are still in the
-// outbox behind them go along.
-func (s *Store) ReleaseParked(ctx context.Context, id string) (int, error) {
-	rowID := schema.RowID(id)
-	released := 0
-	err := s.update(ctx, "release parked message", func(tx *sql.Tx) error {
-		parked, err := s.parkedByID(ctx, tx, id)
-		if err != nil {
+// ReleaseParked puts a parked row back into the outbox, with everything parked under its ordering key, in order, and
+// returns how many rows that were. They get new sequences, so rows of the key that are still in the outbox behind them go
+// along.
+func (s *Store) ReleaseParked(ctx context.Context, name schema.RowName) (released int, err error) {
+	err = s.update(ctx, "release parked row", func(tx *sql.Tx) error {
+		lock, err := orderOfParked(ctx, tx, name)
+		switch {
+		case err != nil:
 			return err
+		case lock.Valid:
+			released, err = s.releaseKey(ctx, tx, lock.Int64)
+		default:
+			released, err = s.release(ctx, tx, isParked, name.Seq, name.ID[:])
 		}
-		for _, key := range parked {
-			n, err := 0, error(nil)
-			if key.lock.Valid {
-				n, err = s.releaseKey(ctx, tx, key.lock.Int64)
-			} else {
-				n, err = s.release(ctx, tx, "id = ? AND order_lock IS NULL", rowID[:])
-			}
-			if err != nil {
-				return err
-			}
-			released += n
-		}
-		return nil
+		return err
 	})
 	if err != nil {
 		return 0, err
@@ -89,53 +81,44 @@ func (s *Store) ReleaseParked(ctx context.Context, id string) (int, error) {
 	return released, nil
 }
 
-// DropParked deletes a parked message for good. When nothing else blocks its ordering key any more, the rows that
-// waited behind it go back into the outbox in order.
-func (s *Store) DropParked(ctx context.Context, id string) error {
-	rowID := schema.RowID(id)
-	return s.update(ctx, "drop parked message", func(tx *sql.Tx) error {
-		parked, err := s.parkedByID(ctx, tx, id)
+// DropParked deletes a parked row for good. When nothing else blocks its ordering key any more, the rows that waited
+// behind it go back into the outbox in order.
+func (s *Store) DropParked(ctx context.Context, name schema.RowName) error {
+	return s.update(ctx, "drop parked row", func(tx *sql.Tx) error {
+		lock, err := orderOfParked(ctx, tx, name)
 		if err != nil {
 			return err
 		}
 		if _, err := tx.ExecContext(ctx, `INSERT INTO millbridge_settled (message_id, stream_seq, handler, settled_at)
-			SELECT DISTINCT ?, 0, stream, ? FROM millbridge_parked WHERE id = ?
-			ON CONFLICT DO UPDATE SET settled_at = excluded.settled_at`, rowID.String(), s.now(), rowID[:]); err != nil {
+			SELECT ?, 0, stream, ? FROM millbridge_parked WHERE `+isParked+`
+			ON CONFLICT DO UPDATE SET settled_at = excluded.settled_at`, name.ID.String(), s.now(), name.Seq, name.ID[:]); err != nil {
 			return err
 		}
-		if _, err := tx.ExecContext(ctx, "DELETE FROM millbridge_parked WHERE id = ?", rowID[:]); err != nil {
+		if _, err := tx.ExecContext(ctx, "DELETE FROM millbridge_parked WHERE "+isParked, name.Seq, name.ID[:]); err != nil {
 			return err
 		}
-		for _, key := range parked {
-			if !key.lock.Valid {
-				continue
-			}
-			var blocked bool
-			if err := tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM millbridge_parked WHERE order_lock = ? AND NOT behind)",
-				key.lock.Int64).Scan(&blocked); err != nil {
-				return err
-			}
-			if !blocked {
-				if _, err := s.releaseKey(ctx, tx, key.lock.Int64); err != nil {
-					return err
-				}
-			}
+		if !lock.Valid {
+			return nil
 		}
-		return nil
+		var blocked bool
+		err = tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM millbridge_parked WHERE order_lock = ? AND NOT behind)", lock.Int64).Scan(&blocked)
+		if err == nil && !blocked {
+			_, err = s.releaseKey(ctx, tx, lock.Int64)
+		}
+		return err
 	})
 }
 
-type parkedKey struct{ lock sql.NullInt64 }
+// isParked is whether a parked row has this name. Ids alone are the publishers': two messages may have one in common.
+const isParked = "seq = ? AND id = ?"
 
-// parkedByID returns the ordering keys of the parked rows with this id.
-func (s *Store) parkedByID(ctx context.Context, tx *sql.Tx, id string) ([]parkedKey, error) {
-	rowID := schema.RowID(id)
-	keys, err := collect(ctx, tx, func(rows *sql.Rows, k *parkedKey) error { return rows.Scan(&k.lock) },
-		"SELECT DISTINCT order_lock FROM millbridge_parked WHERE id = ?", rowID[:])
-	if err == nil && len(keys) == 0 {
-		err = schema.WithKind(schema.Permanent, fmt.Errorf("parked message %q: %w", schema.OneLine(id), schema.ErrNotFound))
+// orderOfParked returns the lock of the parked row's ordering key, if it has one.
+func orderOfParked(ctx context.Context, tx *sql.Tx, name schema.RowName) (lock sql.NullInt64, err error) {
+	err = tx.QueryRowContext(ctx, "SELECT order_lock FROM millbridge_parked WHERE "+isParked, name.Seq, name.ID[:]).Scan(&lock)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = schema.WithKind(schema.Permanent, fmt.Errorf("parked row %d: %w", name.Seq, schema.ErrNotFound))
 	}
-	return keys, err
+	return lock, err
 }
 
 // releaseKey puts all rows of an ordering key back, those first that are still in the outbox behind them.

@@ -11,9 +11,34 @@ import (
 	"github.com/millbridge/millbridge/schema"
 )
 
-// Two outboxes may use the same id for different messages: neither letter may stand for the other.
-func TestBox_keeps_letters_of_two_sources_with_one_id(t *testing.T) {
+// Two outboxes may use the same id for different messages, and so may two tenants or the publisher of two keys: neither
+// letter may stand for the other.
+func TestBox_keeps_letters_of_two_messages_with_one_id(t *testing.T) {
 	t.Parallel()
+	letter := func(what string, seq uint64) schema.DeadLetter {
+		return schema.DeadLetter{
+			Handler: "h", ID: "x", Cause: schema.CauseExhausted, Stream: schema.Events, Subject: "mb.events.public.a", Sequence: seq,
+			Header: map[string][]string{schema.HeaderID: {"x"}}, Payload: []byte(what),
+		}
+	}
+	t.Run("sources", func(t *testing.T) {
+		keepsApart(t, func(what string, seq uint64) schema.DeadLetter {
+			l := letter(what, seq)
+			l.Header[schema.HeaderSource] = []string{what}
+			return l
+		})
+	})
+	t.Run("keys", func(t *testing.T) {
+		keepsApart(t, func(what string, seq uint64) schema.DeadLetter {
+			l := letter(what, seq)
+			l.Key = schema.InboxKey{Handler: "h", Tenant: what, Key: "x"}.Hash()
+			return l
+		})
+	})
+}
+
+// keepsApart is for letters with one name of messages whose bodies tell them apart.
+func keepsApart(t *testing.T, letter func(what string, seq uint64) schema.DeadLetter) {
 	js := testkit.NATS(t).JetStream(t)
 	subjects := schema.Subjects{}
 	stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: subjects.DeadStreamName(), Subjects: []string{subjects.Full("dead.>")}, AllowRollup: true, AllowMsgTTL: true})
@@ -21,12 +46,6 @@ func TestBox_keeps_letters_of_two_sources_with_one_id(t *testing.T) {
 		t.Fatal(err)
 	}
 	box := New(js, subjects, time.Hour)
-	letter := func(source string, seq uint64) schema.DeadLetter {
-		return schema.DeadLetter{
-			Handler: "h", ID: "x", Cause: schema.CauseExhausted, Stream: schema.Events, Subject: "mb.events.public.a", Sequence: seq,
-			Header: map[string][]string{schema.HeaderID: {"x"}, schema.HeaderSource: {source}}, Payload: []byte(source),
-		}
-	}
 	payloads := func() []string {
 		t.Helper()
 		info, err := stream.Info(t.Context(), jetstream.WithSubjectFilter(">"))
@@ -38,6 +57,9 @@ func TestBox_keeps_letters_of_two_sources_with_one_id(t *testing.T) {
 			l, err := box.last(t.Context(), subject)
 			if err != nil {
 				t.Fatal(err)
+			}
+			if l.MessageID() != "x" {
+				t.Errorf("letter %s is of message %s", l.ID, l.MessageID())
 			}
 			got = append(got, l.Tombstone+string(l.Payload))
 		}
