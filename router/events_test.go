@@ -37,3 +37,31 @@ func TestEvents_for_many_and_for_none(t *testing.T) {
 		t.Errorf("%d letters, want that of audit alone", len(letters))
 	}
 }
+
+// Two events of other names may be published with one key: each is handled.
+func TestEvents_of_two_names_with_one_key(t *testing.T) {
+	onBoth(t, func(t *testing.T, b *bench) {
+		bridge := b.open()
+		var seen calls
+		if err := bridge.Subscribe(handlers.Subscription{
+			Name: "mail", Events: []string{"order.*"}, From: handlers.FromAll,
+			Handler: handlers.HandlerFunc(func(_ context.Context, e schema.Envelope) error { seen.add(e); return nil }),
+		}); err != nil {
+			t.Fatal(err)
+		}
+		key := schema.WithKey("order-7")
+		for _, again := range []bool{false, true} {
+			for _, r := range b.publish(bridge, schema.NewEvent("order.placed", "p", key), schema.NewEvent("order.cancelled", "c", key)) {
+				if r.Existing != again {
+					t.Errorf("receipt %+v, want existing %v", r, again)
+				}
+			}
+		}
+		if _, err := bridge.Drain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if seen.count() != 2 || len(b.letters()) != 0 {
+			t.Errorf("%d calls, %d letters", seen.count(), len(b.letters()))
+		}
+	})
+}

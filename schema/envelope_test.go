@@ -137,7 +137,7 @@ func TestInboxKey_hash_tells_all_keys_apart(t *testing.T) {
 	t.Parallel()
 	part := rapid.StringMatching(`[a-c.]{0,2}`)
 	gen := rapid.Custom(func(t *rapid.T) schema.InboxKey {
-		return schema.InboxKey{Handler: part.Draw(t, "handler"), Source: part.Draw(t, "source"), Tenant: part.Draw(t, "tenant"), Key: part.Draw(t, "key")}
+		return schema.InboxKey{Handler: part.Draw(t, "handler"), Source: part.Draw(t, "source"), Tenant: part.Draw(t, "tenant"), Event: part.Draw(t, "event"), Key: part.Draw(t, "key")}
 	})
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := gen.Draw(t, "a"), gen.Draw(t, "b")
@@ -147,7 +147,7 @@ func TestInboxKey_hash_tells_all_keys_apart(t *testing.T) {
 	})
 	seen := make(map[[32]byte]schema.InboxKey)
 	for k := range borders() {
-		key := schema.InboxKey{Handler: "h", Source: k[0], Tenant: k[1], Key: k[2]}
+		key := schema.InboxKey{Handler: "h", Tenant: k[0], Event: k[1], Key: k[2]}
 		if other, ok := seen[key.Hash()]; ok {
 			t.Errorf("%+v and %+v have one hash", key, other)
 		}

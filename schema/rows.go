@@ -187,15 +187,22 @@ type InboxKey struct {
 	Handler string
 	Source  string
 	Tenant  string
+	Event   string // name of an event: publishers' keys are unique within it; empty for jobs
 	Key     string
 }
 
 // Hash names the key in 32 bytes, as the inbox stores it.
-func (k InboxKey) Hash() [32]byte { return hashFields("inbox", k.Handler, k.Source, k.Tenant, k.Key) }
+func (k InboxKey) Hash() [32]byte {
+	return hashFields("inbox", k.Handler, k.Source, k.Tenant, k.Event, k.Key)
+}
 
 // InboxKeyOf returns the key of e for one handler.
 func InboxKeyOf(handler string, e Envelope) InboxKey {
-	return InboxKey{Handler: handler, Source: e.Source, Tenant: e.Tenant, Key: e.IdempotencyKey()}
+	k := InboxKey{Handler: handler, Source: e.Source, Tenant: e.Tenant, Key: e.IdempotencyKey()}
+	if e.Kind == KindEvent {
+		k.Event = e.Name
+	}
+	return k
 }
 
 // InboxState is the state of one key for one handler.

@@ -17,6 +17,7 @@ type record struct {
 	Handler    string `json:"handler"`
 	Source     string `json:"source"`
 	Tenant     string `json:"tenant"`
+	Event      string `json:"event,omitempty"`
 	Key        string `json:"key"`
 	State      string `json:"state"`
 	MessageID  string `json:"message_id"`
@@ -35,7 +36,7 @@ type record struct {
 
 func encode(r schema.InboxRow) ([]byte, error) {
 	rec := record{
-		Version: version, Handler: r.Key.Handler, Source: r.Key.Source, Tenant: r.Key.Tenant, Key: r.Key.Key,
+		Version: version, Handler: r.Key.Handler, Source: r.Key.Source, Tenant: r.Key.Tenant, Event: r.Key.Event, Key: r.Key.Key,
 		State: string(r.State), MessageID: r.MessageID, BodyHash: r.BodyHash[:], Attempts: r.Attempts, Deliveries: r.Deliveries,
 		Replay: r.Replay, Sequence: r.Sequence, Cause: string(r.Cause), LastError: r.LastError, Owner: r.LeaseOwner,
 	}
@@ -63,7 +64,7 @@ func decode(body []byte, at time.Time) (schema.InboxRow, error) {
 		return schema.InboxRow{}, fmt.Errorf("decode record: version %d with a hash of %d bytes, want version %d and 32", rec.Version, len(rec.BodyHash), version)
 	}
 	row := schema.InboxRow{InboxRecord: schema.InboxRecord{
-		Key:   schema.InboxKey{Handler: rec.Handler, Source: rec.Source, Tenant: rec.Tenant, Key: rec.Key},
+		Key:   schema.InboxKey{Handler: rec.Handler, Source: rec.Source, Tenant: rec.Tenant, Event: rec.Event, Key: rec.Key},
 		State: schema.InboxState(rec.State), MessageID: rec.MessageID, BodyHash: [32]byte(rec.BodyHash), Attempts: rec.Attempts,
 		Deliveries: rec.Deliveries, Replay: rec.Replay, Sequence: rec.Sequence, Cause: schema.Cause(rec.Cause), LastError: rec.LastError,
 		LeaseOwner: rec.Owner, UpdatedAt: at,

@@ -44,7 +44,10 @@ func (a adapter) InsertQuery(topic string, msgs message.Messages) (sql.Query, er
 	if len(faults) > 0 {
 		return sql.Query{}, errors.Join(faults...)
 	}
-	limit, _ := a.s.limit.get()
+	limit, err := a.s.limitAside()
+	if err != nil {
+		return sql.Query{}, err
+	}
 	w, err := newAppending(envs, limit)
 	if err != nil {
 		return sql.Query{}, err

@@ -40,14 +40,17 @@ func (s *Store) append(ctx context.Context, r runner, envs []schema.Envelope) ([
 }
 
 // AppendBatch adds the statements of [Store.Append] to a batch that the caller sends in its transaction. Envelopes are
-// validated at once, with the payload limit that was read last; one that is older than a minute is read with the batch
-// and they are validated again. done gets the receipts while the results of the batch are read. An error that done gets
+// validated at once. A payload limit that was not read within the last minute is read with the batch, and they are
+// validated by it then. done gets the receipts while the results of the batch are read. An error that done gets
 // is returned to who reads the results, too, and the transaction must be rolled back.
 func (s *Store) AppendBatch(b *pgx.Batch, envs []schema.Envelope, done func([]schema.Receipt, error)) error {
 	if len(envs) == 0 {
 		return nil
 	}
 	limit, fresh := s.limit.get()
+	if !fresh {
+		limit = mostPayload // it may be higher now
+	}
 	a, err := newAppending(envs, limit)
 	if err != nil {
 		return err

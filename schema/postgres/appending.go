@@ -145,7 +145,7 @@ func (a *appending) many() []statement {
 	}
 	for c := range a.chunks() {
 		args := c.args(locks)
-		if c.plain {
+		if c.plain && len(hashes) == 0 { // else the keys of other chunks may refuse the whole call
 			steps = append(steps, statement{sql: sqlInsert, args: args})
 			continue
 		}

@@ -11,7 +11,7 @@ import (
 )
 
 // MaxPayload returns the payload limit in bytes, read in tx unless it was read within the last minute. The adapter of
-// [Store.SchemaAdapter] validates with what was read last.
+// [Store.SchemaAdapter] validates with what was read then, or reads it over a connection of its own.
 func (s *Store) MaxPayload(ctx context.Context, tx pgx.Tx) (int, error) {
 	return s.maxPayload(ctx, pgxRunner{tx})
 }

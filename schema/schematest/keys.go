@@ -66,6 +66,19 @@ func testKeys[Tx any](t *testing.T, open Opener[Tx]) {
 		wantReceipts(t, s.publish(free), schema.Receipt{ID: free.ID})
 	})
 
+	t.Run("other content at the end of a large call", func(t *testing.T) {
+		s := start(t, open)
+		first := schema.NewJob("crm", "create", []byte("x"), schema.WithKey("k"))
+		s.publish(first)
+		var envs []schema.Envelope
+		for range 20 { // more than one statement takes
+			envs = append(envs, schema.NewJob("crm", "create", make([]byte, 900<<10)))
+		}
+		_, err := s.tryPublish(append(envs, schema.NewJob("crm", "create", []byte("y"), schema.WithKey("k")))...)
+		s.wants(err, schema.ErrKeyReused)
+		s.wantWaiting(schema.Jobs, first.ID)
+	})
+
 	t.Run("other content within one call", func(t *testing.T) {
 		s := start(t, open)
 		_, err := s.tryPublish(
