@@ -8,7 +8,7 @@ GRANT SELECT ON millbridge.meta TO millbridge_publisher;
 GRANT SELECT, INSERT, DELETE ON millbridge.keys TO millbridge_publisher;
 GRANT USAGE ON SEQUENCE millbridge.outbox_seq TO millbridge_publisher;
 GRANT INSERT ON millbridge.outbox, millbridge.scheduled TO millbridge_publisher;
-GRANT SELECT (id, key_hash), UPDATE (due_at), DELETE ON millbridge.scheduled TO millbridge_publisher;
+GRANT SELECT (id, seq, key_hash), UPDATE (due_at), DELETE ON millbridge.scheduled TO millbridge_publisher;
 
 -- `millbridge run`, and operators with the command line: every row, no table. (`millbridge migrate` needs the owner.)
 CREATE ROLE millbridge_bridge NOLOGIN;

@@ -27,6 +27,11 @@ func TestBox_keeps_letters_of_two_messages_with_one_id(t *testing.T) {
 			l.Header[schema.HeaderSource] = []string{what}
 			return l
 		})
+		there, here := letter("same", 1), letter("same", 2)
+		there.Header[schema.HeaderSource], here.Header[schema.HeaderSource] = []string{"/a"}, []string{"/b"}
+		if sameMessage(there, here) {
+			t.Error("one body from two sources is taken for one message")
+		}
 	})
 	t.Run("keys", func(t *testing.T) {
 		keepsApart(t, func(what string, seq uint64) schema.DeadLetter {
