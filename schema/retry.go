@@ -21,7 +21,7 @@ type RetryPolicy struct {
 	Jitter      float64       `yaml:"jitter" json:"jitter"`             // 0 (none) to 1
 }
 
-// DefaultRetry is the policy of a target that has none: 12 attempts over about 50 minutes.
+// DefaultRetry is the policy of a target that has none: 12 attempts over about half an hour.
 var DefaultRetry = RetryPolicy{MaxAttempts: 12, Base: time.Second, Factor: 2, Max: 10 * time.Minute, Jitter: 0.2}
 
 // longest is the longest wait ever returned; an uncapped policy would overflow a Duration.
