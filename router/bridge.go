@@ -139,7 +139,7 @@ func (b *Bridge) chain(name string, h handlers.Handler, policy handlers.Policy) 
 		name: name, handler: h, policy: policy, subjects: b.cfg.Subjects, events: b.cfg.Subjects.StreamName(schema.Events), lease: b.cfg.Lease, inbox: b.inbox,
 		hooks: slices.Clone(b.cfg.Hooks), nudge: b.Nudge,
 		breaker: newBreaker(b.cfg.Store, name, policy.Breaker, b.Nudge, b.cfg.Logger),
-		letters: deadletters.New(b.js, b.cfg.Subjects, b.cfg.KeepTombstones),
+		letters: deadletters.New(b.js, b.cfg.Subjects, 0),
 		slots:   make(chan struct{}, policy.Concurrency), trials: make(chan struct{}, 1), pace: newPace(policy.Rate, b.cfg.Store), log: b.cfg.Logger, firstPause: firstPause,
 	}
 	if policy.Mode == handlers.ModeTx {

@@ -127,9 +127,9 @@ func TestBridge_refuses_names_that_clash(t *testing.T) {
 func TestOpen_reports_all_faults(t *testing.T) {
 	t.Parallel()
 	_, err := router.Open(t.Context(), router.Config{
-		Subjects: schema.Subjects{Prefix: "A B"}, Replicas: 7, CloseTimeout: -1, Lease: 1, AckWait: -2, Heartbeat: 3, KeepTombstones: 4,
+		Subjects: schema.Subjects{Prefix: "A B"}, Replicas: 7, CloseTimeout: -1, Lease: 1, AckWait: -2, Heartbeat: 3,
 	})
-	for _, want := range []string{"store: there is none", "conn: there is none", "prefix", "replicas is 7", "close timeout is -1ns", "lease is 1ns", "ack wait is -2ns", "heartbeat is 3ns", "keep tombstones is 4ns"} {
+	for _, want := range []string{"store: there is none", "conn: there is none", "prefix", "replicas is 7", "close timeout is -1ns", "lease is 1ns", "ack wait is -2ns", "heartbeat is 3ns"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v lacks %q", err, want)
 		}

@@ -43,9 +43,6 @@ type Config struct {
 	// Heartbeat is how often the server shows that it still knows an idle consumer; after two without a word the bridge
 	// reports that it is not consuming. Default: 5 seconds.
 	Heartbeat time.Duration
-	// KeepTombstones is how long the mark of a replayed or dropped dead letter stays. It must not be shorter than the
-	// store keeps its inbox rows. Default: 31 days.
-	KeepTombstones time.Duration
 	// Hooks are called around each step of every message, the first one outermost.
 	Hooks []handlers.Hooks
 	// Logger gets what happens: dead letters and faults at warn, retries at info. Default: nothing is logged.
@@ -92,7 +89,6 @@ func (c Config) Validate() error {
 		{"lease", c.Lease, 100 * time.Millisecond},
 		{"ack wait", c.AckWait, 100 * time.Millisecond},
 		{"heartbeat", c.Heartbeat, 100 * time.Millisecond},
-		{"keep tombstones", c.KeepTombstones, time.Second},
 	} {
 		if d.value != 0 && d.value < d.least {
 			errs = append(errs, fmt.Errorf("%s is %v, must be at least %v", d.name, d.value, d.least))

@@ -17,7 +17,8 @@ import (
 	"github.com/millbridge/millbridge/schema"
 )
 
-// DefaultKeep is how long a tombstone stays, a day longer than an inbox row by default.
+// DefaultKeep is how long a tombstone stays where nobody says how long the inbox keeps its rows: a day longer than those
+// are kept by default.
 const DefaultKeep = 31 * 24 * time.Hour
 
 // The words that tombstones say.
@@ -33,8 +34,8 @@ type Box struct {
 	keep     time.Duration
 }
 
-// New returns the box of these subjects. Tombstones are kept for keep, which must not be shorter than the inbox keeps
-// its rows; 0 means [DefaultKeep].
+// New returns the box of these subjects. Its tombstones are kept for keep, which must not be shorter than the inbox keeps
+// its rows; 0 means [DefaultKeep]. Who only writes letters has none.
 func New(js jetstream.JetStream, subjects schema.Subjects, keep time.Duration) *Box {
 	if keep <= 0 {
 		keep = DefaultKeep

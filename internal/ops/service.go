@@ -78,7 +78,8 @@ func New(store Store, js natsjs.JetStream, cfg Config) *Service {
 	if cfg.PartTimeout == 0 {
 		cfg.PartTimeout = 1500 * time.Millisecond
 	}
-	return &Service{store: store, js: js, box: deadletters.New(js, cfg.Subjects, 0), cfg: cfg}
+	keep := store.Keep() + 24*time.Hour // a letter that is written late must not take a row that is still there for its own
+	return &Service{store: store, js: js, box: deadletters.New(js, cfg.Subjects, keep), cfg: cfg}
 }
 
 func (s *Service) operator() *deadletters.Operator {
