@@ -69,7 +69,8 @@ type Replay struct {
 // An Option sets one field of a new envelope.
 type Option func(*Envelope)
 
-// WithID sets the message's id in place of a new UUID.
+// WithID sets the message's id in place of a new UUID. Ids should be unique: Millbridge keeps two messages with one id apart by
+// their tenants and keys, but who receives them, a webhook for instance, may remember ids alone.
 func WithID(id string) Option { return func(e *Envelope) { e.ID = id } }
 
 // WithKey sets the idempotency key: publishing the same content with the same tenant, target and key again gives back
