@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	natsserver "github.com/nats-io/nats-server/v2/server"
+
 	"github.com/millbridge/millbridge/handlers/webhook"
 	"github.com/millbridge/millbridge/internal/cli"
 	"github.com/millbridge/millbridge/internal/embedded"
@@ -240,6 +242,33 @@ func TestRun_waits_for_NATS_and_says_so(t *testing.T) {
 		return nil
 	})
 	server.Restart()
+	testkit.Eventually(t, testTimeout, func() error { return r.has("one") })
+	if code := p.end(); code != 0 {
+		t.Errorf("run ended with %d", code)
+	}
+}
+
+// A user that the server does not know yet, or whose password was changed there first, is let in when that is put right.
+func TestRun_waits_for_NATS_to_let_it_in(t *testing.T) {
+	t.Parallel()
+	const password = "the-new-password"
+	pool, server := testkit.Postgres(t), testkit.NATS(t, func(o *natsserver.Options) { o.Username, o.Password = "bridge", "the-old-password" })
+	r := newReceiver(t)
+	flags := []string{
+		"--config", targetsFile(t, r), "--database-url", testkit.PostgresURL(pool), "--nats-url", server.URL(),
+		"--set", "nats.user=bridge", "--set", "nats.password=" + password,
+	}
+	p := start(t, append([]string{"run"}, flags...)...)
+	if pub := call(t, "", nil, append([]string{"publish", "job", "crm", "x", "one"}, flags...)...); pub.code != 0 {
+		t.Fatal(pub)
+	}
+	testkit.Eventually(t, testTimeout, func() error { // a client that gives up gives up at the second refusal
+		if n := strings.Count(p.text(), "waiting for database and NATS"); n < 4 {
+			return fmt.Errorf("it has asked %d times", n)
+		}
+		return nil
+	})
+	server.Reload(func(o *natsserver.Options) { o.Password = password })
 	testkit.Eventually(t, testTimeout, func() error { return r.has("one") })
 	if code := p.end(); code != 0 {
 		t.Errorf("run ended with %d", code)

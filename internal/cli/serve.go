@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	natsjs "github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millbridge/millbridge/handlers"
@@ -72,8 +73,9 @@ func (o *opened) openPatiently(ctx context.Context) (*router.Bridge, error) {
 	}
 }
 
+// isFinal reports that waiting does not help. A connection that is closed is not made anew.
 func isFinal(err error) bool {
-	return tooFewServers(err) || schema.KindOf(err) != schema.Temporary || errors.Is(err, jetstream.ErrStreams) || errors.Is(err, schema.ErrNotMigrated) ||
+	return tooFewServers(err) || errors.Is(err, nats.ErrConnectionClosed) || schema.KindOf(err) != schema.Temporary || errors.Is(err, jetstream.ErrStreams) || errors.Is(err, schema.ErrNotMigrated) ||
 		errors.Is(err, schema.ErrSchemaTooNew)
 }
 

@@ -105,6 +105,15 @@ func (s *Server) Restart() {
 	}
 }
 
+// Reload changes options of the running server, as an operator does who edits its file. They stay changed when it restarts.
+func (s *Server) Reload(edit func(*server.Options)) {
+	s.t.Helper()
+	edit(s.opts)
+	if err := s.Server().ReloadOptions(s.opts.Clone()); err != nil {
+		s.t.Fatalf("reload the NATS server's options: %v", err)
+	}
+}
+
 // Conn opens a connection that reconnects for ever and never buffers what it could not send, and closes it when the
 // test ends.
 func (s *Server) Conn(t testing.TB, opts ...nats.Option) *nats.Conn {

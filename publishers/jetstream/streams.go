@@ -85,12 +85,12 @@ const (
 	writeTimeout = 20 * time.Second
 )
 
-// ConnectOptions are what a connection needs that a [Forwarder] is to use: it reconnects for ever, it never keeps a
-// message back to send it after the caller was told that it failed, and it notices within half a minute that the other
-// side is gone without a word.
+// ConnectOptions are what a connection needs that a [Forwarder] is to use: it reconnects for ever, also to a server that
+// does not let it in, it never keeps a message back to send it after the caller was told that it failed, and it notices
+// within half a minute that the other side is gone without a word.
 func ConnectOptions() []nats.Option {
 	return []nats.Option{
-		nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectBufSize(-1),
+		nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort(), nats.ReconnectBufSize(-1),
 		nats.PingInterval(pingInterval), nats.MaxPingsOutstanding(pingsOut), nats.FlusherTimeout(writeTimeout),
 	}
 }

@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
+	"github.com/millbridge/millbridge/internal/testkit"
 	"github.com/millbridge/millbridge/schema"
 )
 
@@ -211,6 +214,40 @@ func TestForwarder_starts_before_its_servers(t *testing.T) {
 	})
 	b.Restart()
 	wantSent(t, f, 1)
+}
+
+// A server that has refused us any number of times may let us in one day, before the first connection and after it.
+func TestConnectOptions_go_on_where_they_are_not_let_in(t *testing.T) {
+	t.Parallel()
+	b := testkit.NATS(t, func(o *server.Options) { o.Username, o.Password = "bridge", "one" })
+	password := func(to string) { b.Reload(func(o *server.Options) { o.Password = to }) }
+	var tries atomic.Int64
+	nc, err := nats.Connect(b.URL(), append(ConnectOptions(), nats.UserInfo("bridge", "two"),
+		nats.CustomReconnectDelay(func(int) time.Duration {
+			tries.Add(1)
+			return 20 * time.Millisecond
+		}))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	for _, when := range []string{"before it was in", "after it was in"} {
+		least := tries.Load() + 5
+		eventually(t, func() error {
+			if n := tries.Load(); n < least {
+				return fmt.Errorf("%s: %d tries, want %d; the connection is %v: %w", when, n, least, nc.Status(), nc.LastError())
+			}
+			return nil
+		})
+		password("two")
+		eventually(t, func() error {
+			if !nc.IsConnected() {
+				return fmt.Errorf("%s: the connection is %v: %w", when, nc.Status(), nc.LastError())
+			}
+			return nil
+		})
+		password("three") // and out again
+	}
 }
 
 func TestForwarder_closed_connection_ends_it_with_an_error(t *testing.T) {
