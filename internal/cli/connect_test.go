@@ -42,26 +42,31 @@ func TestConnect_signs_in_to_NATS(t *testing.T) {
 	for name, c := range map[string]struct {
 		edit        func(o *server.Options)
 		right, lack []string // settings
+		cause       string   // of what is wrong when one is lacking
 	}{
 		"token": {
 			func(o *server.Options) { o.Authorization = "the-token" },
 			[]string{"nats.token_file=" + file(t, "token", []byte("the-token\n"))},
 			[]string{"nats.token=another"},
+			"Authorization Violation",
 		},
 		"user": {
 			func(o *server.Options) { o.Username, o.Password = "bridge", "the-password" },
 			[]string{"nats.user=bridge", "nats.password_file=" + file(t, "password", []byte("the-password\n"))},
 			[]string{"nats.user=bridge", "nats.password=x"},
+			"Authorization Violation",
 		},
 		"nkey": {
 			func(o *server.Options) { o.Nkeys = []*server.NkeyUser{{Nkey: public}} },
 			[]string{"nats.nkey_file=" + file(t, "seed", seed)},
 			[]string{"nats.token=x"},
+			"Authorization Violation",
 		},
 		"tls": {
 			func(o *server.Options) { o.TLSConfig, o.TLSVerify = pki.Server, true },
 			[]string{"nats.tls.ca_file=" + pki.CA, "nats.tls.cert_file=" + pki.Cert, "nats.tls.key_file=" + pki.Key},
 			[]string{"nats.tls.ca_file=" + pki.CA},
+			"certificate",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -80,7 +85,7 @@ func TestConnect_signs_in_to_NATS(t *testing.T) {
 			}
 			for _, settings := range [][]string{c.lack, nil} {
 				r := status(settings)
-				if reachable(r) != false || r.code != 3 || !strings.Contains(r.stdout, "NATS cannot be reached") {
+				if reachable(r) != false || r.code != 3 || !strings.Contains(r.stdout, "NATS cannot be reached: ") || !strings.Contains(r.stdout, c.cause) {
 					t.Errorf("%q: %s", settings, r)
 				}
 			}

@@ -216,8 +216,12 @@ func (o *opened) stockOutboxes() []ops.StockOutbox {
 	return list
 }
 
-// connectWait is how long a command waits for NATS before it goes on without.
-const connectWait = 2 * time.Second
+const (
+	// connectWait is how long a command waits for NATS before it goes on without.
+	connectWait = 2 * time.Second
+	// reconnectWait leaves room for a second try: the client tells why it could not sign in from that on.
+	reconnectWait = 500 * time.Millisecond
+)
 
 func waitConnected(ctx context.Context, nc *nats.Conn) {
 	ctx, cancel := context.WithTimeout(ctx, connectWait)
@@ -237,6 +241,7 @@ func connectNATS(c *config.Config, log *slog.Logger) (*nats.Conn, error) {
 	opts := append(jetstream.ConnectOptions(),
 		nats.Name("millbridge"),
 		nats.Timeout(connectWait),
+		nats.ReconnectWait(reconnectWait),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {
 				log.Warn("NATS is away", "error", err)

@@ -236,7 +236,7 @@ func TestRun_waits_for_NATS_and_says_so(t *testing.T) {
 		t.Fatal(pub)
 	}
 	testkit.Eventually(t, testTimeout, func() error {
-		if !strings.Contains(p.text(), "waiting for database and NATS") {
+		if !strings.Contains(p.text(), "waiting for database and NATS") || !strings.Contains(p.text(), "NATS cannot be reached: dial tcp") {
 			return fmt.Errorf("it says %q", p.text())
 		}
 		return nil
@@ -262,6 +262,7 @@ func TestRun_waits_for_NATS_to_let_it_in(t *testing.T) {
 	if pub := call(t, "", nil, append([]string{"publish", "job", "crm", "x", "one"}, flags...)...); pub.code != 0 {
 		t.Fatal(pub)
 	}
+	awaitText(t, p, "NATS cannot be reached: nats: Authorization Violation")
 	testkit.Eventually(t, testTimeout, func() error { // a client that gives up gives up at the second refusal
 		if n := strings.Count(p.text(), "waiting for database and NATS"); n < 4 {
 			return fmt.Errorf("it has asked %d times", n)
@@ -272,6 +273,9 @@ func TestRun_waits_for_NATS_to_let_it_in(t *testing.T) {
 	testkit.Eventually(t, testTimeout, func() error { return r.has("one") })
 	if code := p.end(); code != 0 {
 		t.Errorf("run ended with %d", code)
+	}
+	if strings.Contains(p.text(), password) {
+		t.Error("the password is printed")
 	}
 }
 

@@ -3,12 +3,12 @@ package ops
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	natsjs "github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millbridge/millbridge/internal/deadletters"
+	"github.com/millbridge/millbridge/internal/natswords"
 	"github.com/millbridge/millbridge/publishers/jetstream"
 	"github.com/millbridge/millbridge/schema"
 )
@@ -86,21 +86,12 @@ func (s *Service) operator() *deadletters.Operator {
 	return &deadletters.Operator{Store: s.store, Letters: s.box, Subjects: s.cfg.Subjects}
 }
 
-// errNATSDown reports a connection that is not up; asking it would only wait for the timeout.
-var errNATSDown = errors.New("NATS cannot be reached")
-
+// natsUp reports a connection that is not up; asking it would only wait for the timeout.
 func (s *Service) natsUp() error {
 	if s.js == nil {
-		return errNATSDown
+		return errors.New(natswords.Unreachable)
 	}
-	nc := s.js.Conn()
-	if nc.IsConnected() {
-		return nil
-	}
-	if err := nc.LastError(); err != nil {
-		return fmt.Errorf("%w: %w", errNATSDown, err)
-	}
-	return errNATSDown
+	return natswords.Down(s.js.Conn())
 }
 
 // seconds turns a span into a number for JSON.

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/millbridge/millbridge/internal/natswords"
 	"github.com/millbridge/millbridge/schema"
 )
 
@@ -91,14 +92,14 @@ const (
 func ConnectOptions() []nats.Option {
 	return []nats.Option{
 		nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort(), nats.ReconnectBufSize(-1),
-		nats.PingInterval(pingInterval), nats.MaxPingsOutstanding(pingsOut), nats.FlusherTimeout(writeTimeout),
+		nats.PingInterval(pingInterval), nats.MaxPingsOutstanding(pingsOut), nats.FlusherTimeout(writeTimeout), natswords.Dialer(),
 	}
 }
 
 func checkServer(ctx context.Context, js jetstream.JetStream) error {
 	info, err := js.AccountInfo(ctx)
 	if err != nil {
-		return fmt.Errorf("ask the server for its version: %w", err)
+		return natswords.ExplainOn(js.Conn(), fmt.Errorf("ask the server for its version: %w", err))
 	}
 	version := js.Conn().ConnectedServerVersion()
 	if info.API.Level < minAPILevel || !atLeast(version, minServer) {
