@@ -4,7 +4,7 @@
 -- Services that publish, cancel and reschedule in their own transactions. They cannot read messages of others.
 CREATE ROLE millbridge_publisher NOLOGIN;
 GRANT USAGE ON SCHEMA millbridge TO millbridge_publisher;
-GRANT SELECT ON millbridge.meta TO millbridge_publisher;
+GRANT SELECT ON millbridge.meta, millbridge.migrations TO millbridge_publisher;
 GRANT SELECT, INSERT, DELETE ON millbridge.keys TO millbridge_publisher;
 GRANT USAGE ON SEQUENCE millbridge.outbox_seq TO millbridge_publisher;
 GRANT INSERT ON millbridge.outbox, millbridge.scheduled TO millbridge_publisher;

@@ -68,6 +68,9 @@ func TestDeploy_sql_roles_have_the_rights_they_need_and_no_more(t *testing.T) {
 	ctx := t.Context()
 
 	pub := postgres.New(pubPool, postgres.Options{})
+	if err := pub.Check(ctx); err != nil {
+		t.Errorf("check as %s: %v", publisher, err)
+	}
 	later := schema.WithDueAt(time.Now().Add(time.Hour))
 	plain, keyed := schema.NewJob("crm", "sync", 1), schema.NewJob("crm", "sync", 2, schema.WithKey("k"), schema.WithOrderingKey("o"))
 	cancelled, moved := schema.NewJob("crm", "sync", 3, later, schema.WithKey("c")), schema.NewJob("crm", "sync", 4, later)
