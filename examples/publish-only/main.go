@@ -1,7 +1,7 @@
 // Command publish-only is a service that commits business rows and messages together and does nothing else: it links
 // neither NATS nor SQLite. A bridge that runs elsewhere (millbridge run) sends what it has committed.
 //
-//	millbridge migrate up --database-url "$DATABASE_URL" --nats-url nats://127.0.0.1:4222
+//	millbridge migrate up --database-url "$DATABASE_URL"
 //	DATABASE_URL=postgres://... go run ./examples/publish-only
 package main
 

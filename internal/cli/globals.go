@@ -39,12 +39,17 @@ func (g *globals) register(root *cobra.Command) {
 	f.BoolVar(&g.json, "json", false, "print JSON for programs, one object a line")
 }
 
-// loadConfig reads the configuration once.
+// loadConfig reads the configuration once, for a command that works on database and streams.
 func (a *app) loadConfig(cmd *cobra.Command) (*config.Config, error) {
+	return a.loadConfigFor(cmd, need{nats: true})
+}
+
+// loadConfigFor reads the configuration once. A command that needs no NATS need not be told where that is.
+func (a *app) loadConfigFor(cmd *cobra.Command, n need) (*config.Config, error) {
 	if a.flags.config != nil {
 		return a.flags.config, nil
 	}
-	src := config.Source{File: a.flags.file, Getenv: a.env.Getenv, Environ: a.env.Environ}
+	src := config.Source{File: a.flags.file, Getenv: a.env.Getenv, Environ: a.env.Environ, DatabaseAlone: !n.nats}
 	for _, s := range settingFlags {
 		if cmd.Flags().Changed(s.flag) {
 			src.Sets = append(src.Sets, config.Set{Flag: "--" + s.flag, Key: s.key, Value: *a.flags.values[s.flag]})

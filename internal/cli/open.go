@@ -84,7 +84,7 @@ func (a *app) withDatabase(cmd *cobra.Command, f func(ctx context.Context, o *op
 }
 
 func (a *app) with(cmd *cobra.Command, n need, f func(ctx context.Context, o *opened) error) error {
-	c, err := a.loadConfig(cmd)
+	c, err := a.loadConfigFor(cmd, n)
 	if err != nil {
 		return err
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/millbridge/millbridge/schema"
 )
 
-// check returns what is wrong with the values, each fault with its origin.
-func (c *Config) check() []error {
+// check returns what is wrong with the values, each fault with its origin. The database may be all that is asked for.
+func (c *Config) check(databaseAlone bool) []error {
 	l := newLayer(c)
 	bad := func(key, format string, args ...any) { l.fault(c.near(key), key, format, args...) }
 	if err := (schema.Subjects{Prefix: c.Prefix}).Validate(); err != nil || c.Prefix == "" {
@@ -30,7 +30,7 @@ func (c *Config) check() []error {
 	switch {
 	case c.Database.URL == "" && len(c.NATS.URLs) > 0:
 		bad("nats.url", "is set without database.url; set both, or neither for the embedded default")
-	case c.Database.URL != "" && len(c.NATS.URLs) == 0:
+	case c.Database.URL != "" && len(c.NATS.URLs) == 0 && !databaseAlone:
 		bad("database.url", "is set without nats.url; set both, or neither for the embedded default")
 	}
 	c.checkNATS(bad)
@@ -118,6 +118,9 @@ func (c *Config) String() string {
 	urls := make([]string, len(c.NATS.URLs))
 	for i, u := range c.NATS.URLs {
 		urls[i] = u.String()
+	}
+	if len(urls) == 0 {
+		return c.Database.URL.String()
 	}
 	return fmt.Sprintf("%s and %s", c.Database.URL, strings.Join(urls, ","))
 }

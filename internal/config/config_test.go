@@ -298,6 +298,18 @@ func TestLoad_a_named_file_must_exist(t *testing.T) {
 	}
 }
 
+func TestLoad_the_database_alone(t *testing.T) {
+	t.Parallel()
+	file := write(t, "m.yaml", "database: {url: 'postgres://u:secret@h/d'}")
+	if _, err := config.Load(config.Source{File: file}); err == nil {
+		t.Error("a database without NATS was accepted where both are needed")
+	}
+	c, err := config.Load(config.Source{File: file, DatabaseAlone: true})
+	if err != nil || c.String() != "postgres://u:***@h/d" || c.Embedded() {
+		t.Errorf("got %v, %v", c, err)
+	}
+}
+
 func TestPrint_masks_secrets_and_can_be_read_again(t *testing.T) {
 	t.Parallel()
 	c := parse(t, full)

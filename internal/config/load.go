@@ -29,6 +29,8 @@ type Source struct {
 	// Environ lists the environment as [os.Environ] does; with it, variables of targets that set nothing are errors.
 	Environ func() []string
 	Sets    []Set // flags, in the order given
+	// DatabaseAlone says that NATS is not asked for anything: database.url may be set without nats.url.
+	DatabaseAlone bool
 }
 
 // Load reads the configuration from all its sources and checks it. The error joins everything that is wrong; the
@@ -60,7 +62,7 @@ func Load(src Source) (*Config, error) {
 	faults = append(faults, c.applyFlags(src.Sets)...)
 	faults = append(faults, c.readSecrets()...)
 	if len(faults) == 0 {
-		faults = c.check()
+		faults = c.check(src.DatabaseAlone)
 	}
 	return &c, errors.Join(faults...)
 }
@@ -70,7 +72,7 @@ func Parse(name string, data []byte) (*Config, error) {
 	c := Default()
 	faults := c.applyYAML(name, data)
 	if len(faults) == 0 {
-		faults = c.check()
+		faults = c.check(false)
 	}
 	return &c, errors.Join(faults...)
 }
