@@ -6,6 +6,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/millbridge/millbridge/internal/testkit"
+	"github.com/millbridge/millbridge/schema"
 )
 
 func TestPublish_then_look_at_it(t *testing.T) {
@@ -142,12 +145,37 @@ func TestMigrate(t *testing.T) {
 	t.Parallel()
 	w := postgresWorld(t)
 	w.must(t, "publish", "job", "crm", "x")
-	r := w.run(t, "migrate", "down")
+	r := w.run(t, "migrate", "down", "--force")
+	if r.code != 2 || !strings.Contains(r.stderr, "repeat with --yes") {
+		t.Errorf("down where nobody can be asked: %s", r)
+	}
+	r = w.run(t, "migrate", "down", "--yes")
 	if r.code != 1 {
 		t.Errorf("down with a row: %s", r)
 	}
 	contains(t, r.stderr, "there are still messages", "--force drops it")
-	w.must(t, "migrate", "down", "--force")
+	shard := schema.ShardRef{Stream: schema.Events, Generation: 1, Shard: 1}
+	owner := schema.NewID()
+	if _, ok, err := w.store.Acquire(t.Context(), shard, owner, time.Minute); err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	r = w.run(t, "migrate", "down", "--force", "--yes")
+	if r.code != 1 {
+		t.Errorf("down while a process forwards: %s", r)
+	}
+	contains(t, r.stderr, "a process forwards shard 1 of events", "nothing was dropped")
+	if err := w.store.Release(t.Context(), owner); err != nil {
+		t.Fatal(err)
+	}
+	for _, answer := range []string{"n\n", ""} {
+		if r := inTerminal(t, answer, append([]string{"migrate", "down", "--force"}, w.flags...)...); r.code != 1 || !strings.Contains(r.stderr, "drop all tables of Millbridge in postgres://") {
+			t.Errorf("answer %q: %s", answer, r)
+		}
+	}
+	w.must(t, "migrate", "status")
+	if r := inTerminal(t, "y\n", append([]string{"migrate", "down", "--force"}, w.flags...)...); r.code != 0 {
+		t.Errorf("answer y: %s", r)
+	}
 	r = w.run(t, "migrate", "status")
 	if r.code != 3 {
 		t.Errorf("status without tables: %s", r)
@@ -166,6 +194,35 @@ func TestMigrate(t *testing.T) {
 
 	contains(t, call(t, "", nil, "migrate", "print").stdout, "-- 0001_init.up.sql", "CREATE")
 	contains(t, call(t, "", nil, "migrate", "print", "--down", "--sqlite").stdout, "-- 0001_init.down.sql", "DROP")
+}
+
+func TestMigrate_down_refuses_a_data_directory_that_is_run(t *testing.T) {
+	t.Parallel()
+	w := embeddedWorld(t)
+	if r := w.run(t, "migrate", "down", "--force", "--yes"); r.code != 1 || !strings.Contains(r.stderr, "a process runs") {
+		t.Errorf("got %s", r)
+	}
+	w.must(t, "migrate", "status")
+}
+
+// Who only works on the database need not say where NATS is; who needs it is told so.
+func TestCommands_of_the_database_need_no_NATS(t *testing.T) {
+	t.Parallel()
+	flags := []string{"--database-url", testkit.PostgresURL(testkit.EmptyPostgres(t))}
+	for _, args := range [][]string{
+		{"migrate", "up"}, {"migrate", "status"}, {"publish", "job", "crm", "x"}, {"outbox", "list"}, {"migrate", "down", "--force", "--yes"},
+		{"migrate", "down", "--yes"},
+	} {
+		if r := call(t, "", nil, append(args, flags...)...); r.code != 0 {
+			t.Errorf("%v: %s", args, r)
+		}
+	}
+	for _, args := range [][]string{{"status"}, {"run"}, {"config", "check"}} {
+		r := call(t, "", nil, append(args, flags...)...)
+		if r.code == 0 || !strings.Contains(r.stderr, "is set without nats.url") {
+			t.Errorf("%v: %s", args, r)
+		}
+	}
 }
 
 func TestCommands_need_a_data_directory_that_is_there(t *testing.T) {

@@ -2,13 +2,16 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/millbridge/millbridge/internal/config"
+	"github.com/millbridge/millbridge/schema"
 	"github.com/millbridge/millbridge/schema/postgres"
 	"github.com/millbridge/millbridge/schema/sqlite"
 )
@@ -66,16 +69,28 @@ func (a *app) migrateUp() *cobra.Command {
 }
 
 func (a *app) migrateDown() *cobra.Command {
-	var force bool
+	var force, yes bool
 	cmd := &cobra.Command{
 		Use:   "down",
 		Short: "Drop all tables of Millbridge",
-		Long:  "Drops all tables of Millbridge. Refuses while messages wait in them, unless --force is given: those are lost.",
+		Long: `Drops all tables of Millbridge. Refuses while a process forwards, and while messages wait in the tables,
+unless --force is given: those are lost. Without a terminal it needs --yes.`,
 		Example: `  millbridge migrate down
-  millbridge migrate down --force`,
+  millbridge migrate down --force --yes`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !yes && !a.env.InTerminal {
+				return usagef("drop all tables: nobody can be asked here; repeat with --yes")
+			}
 			return a.withDatabase(cmd, func(ctx context.Context, o *opened) error {
+				if err := o.forwardsNowhere(ctx); err != nil {
+					return err
+				}
+				if !yes {
+					if err := a.ask("drop all tables of Millbridge in " + o.config.String()); err != nil {
+						return err
+					}
+				}
 				if err := o.store.MigrateDown(ctx, force); err != nil {
 					return err
 				}
@@ -90,7 +105,31 @@ func (a *app) migrateDown() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&force, "force", false, "drop messages that still wait")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	return cmd
+}
+
+// forwardsNowhere reports a process that forwards, as far as the database knows: its tables are in use.
+func (o *opened) forwardsNowhere(ctx context.Context) error {
+	if o.instance != nil && o.instance.Attached() {
+		return withHint(fmt.Errorf("a process runs %s", o.config.DataDir), "stop it first; nothing was dropped")
+	}
+	for _, stream := range schema.Streams {
+		shards, err := o.store.Shards(ctx, stream)
+		if errors.Is(err, schema.ErrNotMigrated) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for _, sh := range shards {
+			if sh.LeaseLeft > 0 {
+				return withHint(fmt.Errorf("a process forwards shard %d of %s: the tables are in use", sh.Shard, stream),
+					"stop all bridges first; the lease of one that died ends in %v; nothing was dropped", sh.LeaseLeft.Round(time.Second))
+			}
+		}
+	}
+	return nil
 }
 
 func (a *app) migrateStatus() *cobra.Command {

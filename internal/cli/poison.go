@@ -248,7 +248,12 @@ func (a *app) confirm(action ops.Action, n int, yes bool) error {
 	case !a.env.InTerminal:
 		return usagef("%s %d messages: nobody can be asked here; repeat with --yes", action, n)
 	}
-	fmt.Fprintf(a.env.Stderr, "%s %s? [y/N] ", action, count(n, "message"))
+	return a.ask(fmt.Sprintf("%s %s", action, count(n, "message")))
+}
+
+// ask waits for the person at the terminal to agree.
+func (a *app) ask(to string) error {
+	fmt.Fprintf(a.env.Stderr, "%s? [y/N] ", escape(to))
 	var answer string
 	if _, err := fmt.Fscanln(a.env.Stdin, &answer); err != nil || !strings.EqualFold(answer, "y") && !strings.EqualFold(answer, "yes") {
 		return withHint(fmt.Errorf("nothing was done"), "answer y, or give --yes")

@@ -130,6 +130,16 @@ func call(t *testing.T, stdin string, vars map[string]string, args ...string) re
 	return callContext(t.Context(), stdin, vars, args...)
 }
 
+// inTerminal runs one command line where a person answers.
+func inTerminal(t *testing.T, answer string, args ...string) result {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code := cli.Main(t.Context(), args, cli.Env{
+		Stdin: strings.NewReader(answer), Stdout: &out, Stderr: &errs, Now: time.Now, InTerminal: true, Getenv: func(string) string { return "" },
+	})
+	return result{code, out.String(), errs.String()}
+}
+
 func callContext(ctx context.Context, stdin string, vars map[string]string, args ...string) result {
 	var out, errs bytes.Buffer
 	code := cli.Main(ctx, args, cli.Env{
