@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -52,9 +53,10 @@ func (s *Service) judge(st *Status, now time.Time) {
 		s.judgeStream(st, stream, waiting, reason)
 	}
 	if s.cfg.Leases {
-		for _, sh := range st.Shards {
-			if sh.LeaseSeconds <= 0 && waiting[sh.Stream] > 0 {
-				reason("nobody forwards shard %d of %s, rows waiting: %d; start `millbridge run`", sh.Shard, sh.Stream, waiting[sh.Stream])
+		for _, stream := range schema.Streams {
+			if alone := unforwarded(st, stream); len(alone) > 0 && waiting[stream] > 0 {
+				reason("nobody forwards shard %s of %s, rows of %s waiting: %d; start `millbridge run`",
+					strings.Join(alone, ", "), stream, stream, waiting[stream])
 			}
 		}
 	}
@@ -92,6 +94,17 @@ func (s *Service) judge(st *Status, now time.Time) {
 	st.Backlogs, st.Shards = orEmpty(st.Backlogs), orEmpty(st.Shards)
 	st.Stops, st.Stocks = orEmpty(st.Stops), orEmpty(st.Stocks)
 	st.Streams, st.Consumers, st.Circuits = orEmpty(st.Streams), orEmpty(st.Consumers), orEmpty(st.Circuits)
+}
+
+// unforwarded returns the numbers of the shards that no process holds, without those of which it is said why.
+func unforwarded(st *Status, stream schema.Stream) (numbers []string) {
+	for _, sh := range st.Shards {
+		stopped := slices.ContainsFunc(st.Stops, func(stop Stop) bool { return stop.Stream == stream && stop.Shard == sh.Shard })
+		if sh.Stream == stream && sh.LeaseSeconds <= 0 && !stopped {
+			numbers = append(numbers, strconv.Itoa(sh.Shard))
+		}
+	}
+	return numbers
 }
 
 func (s *Service) judgeStream(st *Status, stream Stream, waiting map[schema.Stream]int64, reason func(string, ...any)) {

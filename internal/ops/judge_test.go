@@ -78,6 +78,35 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// Rows are counted for a stream, so they are named once, and not for shards that are stopped.
+func TestJudge_names_the_rows_that_nobody_forwards_once(t *testing.T) {
+	t.Parallel()
+	st := good()
+	st.Shards = nil
+	for _, stream := range schema.Streams {
+		for n := range 4 {
+			st.Shards = append(st.Shards, Shard{Stream: stream, Shard: n})
+		}
+	}
+	st.Shards[2].LeaseSeconds = 5
+	st.Stops = []Stop{{Stream: schema.Jobs, Shard: 1, Stop: jetstream.StopClone}}
+	for n := range 4 {
+		st.Stops = append(st.Stops, Stop{Stream: schema.Events, Shard: n, Stop: jetstream.StopClone})
+	}
+	st.Backlogs = []Backlog{{InOutbox, schema.Jobs, "crm", 3, 1}, {InOutbox, schema.Events, "e", 4, 1}}
+	st.Consumers = []Consumer{{Name: "crm", role: schema.Jobs, Handlers: []string{"crm"}, filters: []string{"mb.jobs.crm.>"}}}
+	New(nil, nil, Config{Leases: true}).judge(&st, time.Now())
+	var said []string
+	for _, r := range st.Reasons {
+		if strings.Contains(r, "nobody forwards") {
+			said = append(said, r)
+		}
+	}
+	if want := "nobody forwards shard 0, 3 of jobs, rows of jobs waiting: 3; start `millbridge run`"; strings.Join(said, "\n") != want {
+		t.Errorf("got %q, want %q", said, want)
+	}
+}
+
 func TestMatches(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
