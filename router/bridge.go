@@ -230,13 +230,16 @@ func (b *Bridge) enter(ctx context.Context) (s *session, stopped context.Context
 	}, nil
 }
 
-// handlerNames lists targets and subscriptions.
-func (b *Bridge) handlerNames() map[string]bool {
+// jobFilters lists what targets and subscriptions take from the stream of jobs: a subscription takes its replays.
+func (b *Bridge) jobFilters() (filters []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	names := make(map[string]bool, len(b.names))
-	for n := range b.names {
-		names[n] = true
+	for _, c := range b.chains {
+		for _, src := range c.sources {
+			if src.stream == schema.Jobs {
+				filters = append(filters, src.filters...)
+			}
+		}
 	}
-	return names
+	return filters
 }

@@ -275,3 +275,27 @@ func TestC34_unknown_target(t *testing.T) {
 		})
 	})
 }
+
+// The name of a subscription serves no jobs: those that are sent to it wait, and are named.
+func TestC34_target_that_is_a_subscription(t *testing.T) {
+	onBoth(t, func(t *testing.T, b *bench) {
+		var events calls
+		bridge := b.open()
+		if err := bridge.Subscribe(handlers.Subscription{
+			Name: "audit", Events: []string{"order.>"}, Policy: quick(3),
+			Handler: handlers.HandlerFunc(func(_ context.Context, env schema.Envelope) error { events.add(env); return nil }),
+		}); err != nil {
+			t.Fatal(err)
+		}
+		b.run(bridge)
+		b.publish(bridge, schema.NewEvent("order.placed", nil), schema.NewJob("audit", "x", nil))
+		b.eventually(events.reaches(1))
+		b.eventually(func() error {
+			h := bridge.Health(t.Context())
+			if h.Unserved["audit"] != 1 || !strings.Contains(strings.Join(h.Problems, "\n"), `1 jobs wait for target "audit"`) {
+				return fmt.Errorf("health does not name the target: %+v", h)
+			}
+			return nil
+		})
+	})
+}

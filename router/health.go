@@ -192,12 +192,15 @@ func (b *Bridge) unserved(ctx context.Context) (map[string]uint64, error) {
 	if err != nil {
 		return nil, err
 	}
-	served := b.handlerNames()
-	names := stream.ConsumerNames(ctx)
-	for name := range names.Name() {
-		served[name] = true
+	served := b.jobFilters()
+	consumers := stream.ListConsumers(ctx)
+	for info := range consumers.Info() {
+		if one := info.Config.FilterSubject; one != "" {
+			served = append(served, one)
+		}
+		served = append(served, info.Config.FilterSubjects...)
 	}
-	if err := names.Err(); err != nil {
+	if err := consumers.Err(); err != nil {
 		return nil, err
 	}
 	info, err := stream.Info(ctx, natsjs.WithSubjectFilter(b.cfg.Subjects.Full("jobs.>")))
@@ -207,7 +210,7 @@ func (b *Bridge) unserved(ctx context.Context) (map[string]uint64, error) {
 	waiting := make(map[string]uint64)
 	for subject, n := range info.State.Subjects {
 		relative, _ := b.cfg.Subjects.Relative(subject)
-		if parts := strings.SplitN(relative, ".", 3); len(parts) == 3 && !served[parts[1]] {
+		if parts := strings.SplitN(relative, ".", 3); len(parts) == 3 && !jetstream.Covers(served, b.cfg.Subjects.Target(parts[1])) {
 			waiting[parts[1]] += n
 		}
 	}

@@ -94,20 +94,24 @@ func TestC15_status_names_subject_and_stream(t *testing.T) {
 // TestC34_status_names_targets_without_consumer checks what an operator sees of the case: before and after forwarding.
 func TestC34_status_names_targets_without_consumer(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		_, err := w.js.CreateConsumer(t.Context(), "MB_JOBS", natsjs.ConsumerConfig{
-			Durable: "crm", FilterSubjects: []string{"mb.jobs.crm.>", "mb.replay.crm.>"}, AckPolicy: natsjs.AckExplicitPolicy,
-		})
-		if err != nil {
-			t.Fatal(err)
+		for name, filters := range map[string][]string{
+			"crm":   {"mb.jobs.crm.>", "mb.replay.crm.>"},
+			"audit": {"mb.replay.audit.>"}, // of a subscription
+		} {
+			_, err := w.js.CreateConsumer(t.Context(), "MB_JOBS", natsjs.ConsumerConfig{Durable: name, FilterSubjects: filters, AckPolicy: natsjs.AckExplicitPolicy})
+			if err != nil {
+				t.Fatal(err)
+			}
 		}
 		w.must(t, "publish", "job", "crm", "x")
 		w.must(t, "publish", "job", "erp", "x")
+		w.must(t, "publish", "job", "audit", "x")
 		w.must(t, "publish", "event", "order.placed")
-		if list := w.reasons(t); !has(list, "target erp has no consumer", "(outbox): 1") || has(list, "target crm") || has(list, "order.placed") {
+		if list := w.reasons(t); !has(list, "target erp has no consumer", "(outbox): 1") || !has(list, "target audit has no consumer", "(outbox): 1") || has(list, "target crm") || has(list, "order.placed") {
 			t.Errorf("in the outbox: %q", list)
 		}
 		w.forward(t)
-		if list := w.reasons(t); !has(list, "target erp has no consumer", "(stream): 1") || has(list, "target crm") {
+		if list := w.reasons(t); !has(list, "target erp has no consumer", "(stream): 1") || !has(list, "target audit has no consumer", "(stream): 1") || has(list, "target crm") {
 			t.Errorf("in the stream: %q", list)
 		}
 	})

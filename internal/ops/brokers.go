@@ -27,7 +27,8 @@ type Stream struct {
 	OldestSeconds float64          `json:"oldest_seconds"` // age of the oldest message; 0 without messages
 	Groups        map[string]int64 `json:"groups"`         // messages by target, by replayed handler or by event name
 
-	fault     error // of its settings
+	waits     map[string]int64 // jobs and replays by the filter of the one handler that they wait for
+	fault     error            // of its settings
 	unguarded error // nil if the consumer is there that keeps others from eating cursors
 }
 
@@ -80,7 +81,7 @@ func (s *Service) streamName(role string) string {
 }
 
 func (s *Service) stream(ctx context.Context, role string) (Stream, error) {
-	st := Stream{Role: role, Name: s.streamName(role), Groups: map[string]int64{}}
+	st := Stream{Role: role, Name: s.streamName(role), Groups: map[string]int64{}, waits: map[string]int64{}}
 	handle, err := s.js.Stream(ctx, st.Name)
 	if errors.Is(err, natsjs.ErrStreamNotFound) {
 		st.Missing = true
@@ -114,7 +115,11 @@ func (s *Service) stream(ctx context.Context, role string) (Stream, error) {
 		}
 		for subject, n := range counted.State.Subjects {
 			st.Messages += n
-			st.Groups[s.group(subject)] += int64(n)
+			group := s.group(subject)
+			st.Groups[group] += int64(n)
+			if role == string(schema.Jobs) {
+				st.waits[strings.Replace(s.cfg.Subjects.Full(filter), ">", group+".>", 1)] += int64(n)
+			}
 		}
 		oldest, err := handle.GetMsg(ctx, max(info.State.FirstSeq, 1), natsjs.WithGetMsgSubject(s.cfg.Subjects.Full(filter)))
 		switch {
@@ -230,10 +235,5 @@ func faultOf(info *natsjs.ConsumerInfo) string {
 	return strings.Join(faults, "; ")
 }
 
-// serves reports whether the consumer takes messages of this target or handler.
-func (c Consumer) serves(group string) bool {
-	if len(c.filters) == 0 {
-		return true
-	}
-	return slices.Contains(c.Handlers, group) || slices.Contains(c.Handlers, ">") || slices.Contains(c.Handlers, "*")
-}
+// takes reports whether the consumer takes all that matches the filter.
+func (c Consumer) takes(filter string) bool { return len(c.filters) == 0 || jetstream.Covers(c.filters, filter) }

@@ -143,27 +143,28 @@ func (s *Service) judgeStream(st *Status, stream Stream, waiting map[schema.Stre
 
 // unserved finds the targets that have messages but no consumer.
 func (s *Service) unserved(st *Status) {
-	served := func(target string) bool {
-		return slices.ContainsFunc(st.Consumers, func(c Consumer) bool { return c.role == schema.Jobs && c.serves(target) })
+	served := func(filter string) bool {
+		return slices.ContainsFunc(st.Consumers, func(c Consumer) bool { return c.role == schema.Jobs && c.takes(filter) })
 	}
 	if !st.NATS.Reachable || slices.ContainsFunc(st.Streams, func(s Stream) bool { return s.Missing && s.Role == string(schema.Jobs) }) {
 		st.Unserved = orEmpty(st.Unserved)
 		return // it cannot be known, or has been said
 	}
 	for _, b := range st.Backlogs {
-		if b.Stream == schema.Jobs && b.Where != "parked" && !served(b.Group) {
+		if b.Stream == schema.Jobs && b.Where != "parked" && !served(s.cfg.Subjects.Target(b.Group)) {
 			st.Unserved = append(st.Unserved, Unserved{b.Group, b.Where, b.Rows})
 		}
 	}
+	inStream := map[string]int64{}
 	for _, stream := range st.Streams {
-		if stream.Role != string(schema.Jobs) {
-			continue
-		}
-		for target, n := range stream.Groups {
-			if !served(target) {
-				st.Unserved = append(st.Unserved, Unserved{target, "stream", n})
+		for filter, n := range stream.waits {
+			if !served(filter) {
+				inStream[s.group(filter)] += n
 			}
 		}
+	}
+	for target, n := range inStream {
+		st.Unserved = append(st.Unserved, Unserved{target, "stream", n})
 	}
 	slices.SortFunc(st.Unserved, func(a, b Unserved) int {
 		return cmp.Or(strings.Compare(a.Target, b.Target), strings.Compare(a.Where, b.Where))

@@ -60,7 +60,17 @@ func TestJudge(t *testing.T) {
 		"all busy":          {consumer(5, 2, false, 40*time.Second), "", ""},
 		"died while busy":   {consumer(5, 2, false, 46*time.Second), "waiting: 7", ""},
 		"letters":           {func(st *Status) { st.Dead = Dead{Letters: 4, AtLeast: true} }, "", "dead letters: at least 4"},
-		"no consumer":       {func(st *Status) { st.Streams[0].Groups = map[string]int64{"erp": 2} }, "target erp has no consumer, messages waiting (stream): 2", ""},
+		"no consumer":       {func(st *Status) { st.Streams[0].waits = map[string]int64{"mb.jobs.erp.>": 2} }, "target erp has no consumer, messages waiting (stream): 2", ""},
+		"only a subscription has that name": {func(st *Status) {
+			st.Consumers = []Consumer{{Name: "audit", role: schema.Jobs, Handlers: []string{"audit"}, filters: []string{"mb.replay.audit.>"}, Pulling: true}}
+			st.Backlogs = []Backlog{{InScheduled, schema.Jobs, "audit", 1, 0}}
+			st.Streams[0].waits = map[string]int64{"mb.jobs.audit.>": 2, "mb.replay.audit.>": 3}
+		}, "target audit has no consumer, messages waiting (scheduled): 1; start a process that knows the target\ntarget audit has no consumer, messages waiting (stream): 2", ""},
+		"a catch-all takes everything": {func(st *Status) {
+			st.Consumers = []Consumer{{Name: "all", role: schema.Jobs, filters: []string{"mb.jobs.>"}, Pulling: true}}
+			st.Backlogs = []Backlog{{InOutbox, schema.Jobs, "audit", 1, 0}}
+			st.Streams[0].waits = map[string]int64{"mb.jobs.audit.>": 2}
+		}, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

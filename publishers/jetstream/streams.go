@@ -273,7 +273,7 @@ func streamFaults(have, want jetstream.StreamConfig, replicas int, maxPayload in
 	fault(isDead(want) && have.MaxMsgSize > 0 && int64(have.MaxMsgSize) < maxPayload,
 		"max_msg_size is %d, want none: a dead letter is larger than its message", have.MaxMsgSize)
 	for _, s := range want.Subjects {
-		fault(!covers(have.Subjects, s), "subject %s is missing", s)
+		fault(!Covers(have.Subjects, s), "subject %s is missing", s)
 	}
 	return faults
 }
@@ -317,8 +317,8 @@ func CheckStreams(ctx context.Context, js jetstream.JetStream, subjects schema.S
 	return errors.Join(errs...)
 }
 
-// covers reports whether one of the subjects matches all that s matches; s ends in ">".
-func covers(subjects []string, s string) bool {
+// Covers reports whether one of the subjects, which may have wildcards, matches all that s matches; s ends in ">".
+func Covers(subjects []string, s string) bool {
 	want := strings.Split(s, ".")
 	for _, have := range subjects {
 		tokens := strings.Split(have, ".")

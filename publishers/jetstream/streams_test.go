@@ -199,8 +199,8 @@ func TestCovers(t *testing.T) {
 	for have, want := range map[string]bool{
 		"mb.jobs.>": true, "mb.>": true, ">": true, "mb.*.>": true, "*.jobs.>": true, "mb.jobs.*": false, "mb.jobs": false, "mb.jobs.a.>": false, "mb.events.>": false,
 	} {
-		if got := covers([]string{have}, "mb.jobs.>"); got != want {
-			t.Errorf("covers(%q) = %v, want %v", have, got, want)
+		if got := Covers([]string{have}, "mb.jobs.>"); got != want {
+			t.Errorf("Covers(%q) = %v, want %v", have, got, want)
 		}
 	}
 	if !strings.HasPrefix(NudgeSubject(schema.Subjects{Prefix: "x"}), "x.") {
