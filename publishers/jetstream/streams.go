@@ -256,8 +256,8 @@ func streamFaults(have, want jetstream.StreamConfig, replicas int, maxPayload in
 	fault(have.Retention != want.Retention, "retention is %v, want %v", have.Retention, want.Retention)
 	fault(have.Discard != want.Discard, "discard is %v, want %v: a full stream would drop old messages", have.Discard, want.Discard)
 	fault(have.MaxAge != 0, "max_age is %v, want none: messages and idle cursors would age out", have.MaxAge)
-	fault(have.MaxMsgsPerSubject > 0 && !have.DiscardNewPerSubject,
-		"max_msgs_per_subject is %d, want none: messages would push others out", have.MaxMsgsPerSubject)
+	fault(have.MaxMsgsPerSubject > 0,
+		"max_msgs_per_subject is %d, want none: messages would push others out, or be refused although there is room", have.MaxMsgsPerSubject)
 	fault(have.Storage != want.Storage, "storage is %v, want %v", have.Storage, want.Storage)
 	fault(have.Replicas < replicas, "replicas is %d, want %d or more", have.Replicas, replicas)
 	fault(have.NoAck, "no_ack is set: the server would not confirm what it stores")

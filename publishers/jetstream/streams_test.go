@@ -83,6 +83,7 @@ func TestEnsureStreams_refuses_what_loses_messages(t *testing.T) {
 		"memory":         {1, func(c *natsjs.StreamConfig) { c.Storage = natsjs.MemoryStorage }, "storage is Memory"},
 		"no ack":         {0, func(c *natsjs.StreamConfig) { c.NoAck, c.AllowAtomicPublish = true, false }, "no_ack is set"},
 		"per subject":    {1, func(c *natsjs.StreamConfig) { c.MaxMsgsPerSubject = 1 }, "max_msgs_per_subject is 1"},
+		"new of subject": {1, func(c *natsjs.StreamConfig) { c.MaxMsgsPerSubject, c.DiscardNewPerSubject = 1, true }, "max_msgs_per_subject is 1"},
 		"subjects":       {0, func(c *natsjs.StreamConfig) { c.Subjects = []string{"mb.jobs.>", "mb.cursor.jobs.>"} }, "subject mb.replay.> is missing"},
 		"deny purge":     {2, func(c *natsjs.StreamConfig) { c.DenyPurge, c.AllowRollup = true, false }, "deny_purge is set"},
 		"jobs with ttl":  {0, func(c *natsjs.StreamConfig) { c.AllowMsgTTL = true }, "allow_msg_ttl is set"},
