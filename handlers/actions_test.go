@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -86,6 +87,42 @@ func TestActions_refuse_what_does_not_fit(t *testing.T) {
 			if strings.Contains(err.Error(), value) {
 				t.Errorf("error %q quotes the payload", err)
 			}
+		}
+	}
+}
+
+// Not parallel: it counts what is allocated meanwhile.
+func TestActions_a_deep_payload_costs_no_more_than_its_size(t *testing.T) {
+	const depth = 9990 // encoding/json refuses more than 10,000
+	nested := func(key, inside string) string {
+		return strings.Repeat(`{"`+key+`":`, depth) + inside + strings.Repeat("}", depth)
+	}
+	type args struct {
+		Any   any `json:"any"`
+		Next  *args
+		Count int
+	}
+	var a handlers.Actions
+	handlers.On(&a, "charge", func(context.Context, args, string) error { return nil })
+	long := strings.Repeat("k", 85)
+	for name, c := range map[string]struct{ payload, path string }{
+		"behind it an unknown field": {`{"any": ` + nested(long, "1") + `, "other": 1}`, "other"},
+		"behind it a wrong type":     {`{"any": ` + nested(long, "1") + `, "Count": "1"}`, "Count"},
+		"inside an unknown field":    {nested("Next", `{"other": 1}`), strings.Repeat("Next.", 60) + "..."},
+		"inside a wrong type":        {nested("Next", `{"Count": "1"}`), strings.Repeat("Next.", 60) + "..."},
+		"nothing but unknown fields": {nested(long, "1"), long},
+		"a name as long as it":       {`{"` + strings.Repeat("é", 400_000) + `": 1}`, strings.Repeat("é", 150) + "..."},
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		err := a.Handle(t.Context(), job("charge", c.payload))
+		runtime.ReadMemStats(&after)
+		var bad *handlers.ArgsError
+		if !errors.As(err, &bad) || bad.Path != c.path {
+			t.Errorf("%s: error %v, want path %q", name, err, c.path)
+		}
+		if mib := (after.TotalAlloc - before.TotalAlloc) >> 20; mib > 64 {
+			t.Errorf("%s: a payload of %d KiB cost %d MiB", name, len(c.payload)>>10, mib)
 		}
 	}
 }

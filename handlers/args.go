@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"strconv"
 	"strings"
 	"time"
 
@@ -83,6 +84,9 @@ func jsonName(t reflect.Type) string {
 	return t.Kind().String()
 }
 
+// maxPath is how many bytes of a path are reported.
+const maxPath = 300
+
 // pathAt returns where the value is that ends, or as an array or object begins, at the byte offset.
 func pathAt(payload []byte, offset int64) string {
 	at := ""
@@ -93,26 +97,44 @@ func pathAt(payload []byte, offset int64) string {
 		at = path
 		return true
 	})
-	return at
+	return shortened(at)
 }
 
 // pathOf returns where the field called name is, or only the name if there are several.
 func pathOf(payload []byte, name string) string {
-	var found []string
+	at, n := name, 0
 	walk(payload, func(path, key string, _ int64) bool {
-		if key == name {
-			found = append(found, path)
+		if key != name {
+			return true
 		}
-		return true
+		if n++; n == 1 {
+			at = path
+		} else {
+			at = name
+		}
+		return n == 1
 	})
-	if len(found) == 1 {
-		return found[0]
-	}
-	return name
+	return shortened(at)
 }
 
-// walk calls visit for each value in JSON, as long as it returns true: with the value's path, the name of its field, if
-// it is one, and the byte where it ends, or as an array or object begins.
+// below returns the path of a step below path. A path that is too long to be reported stays as it is: those of a payload
+// that is nested deeply would take its size times its depth.
+func below(path, step string) string {
+	if len(path) > maxPath {
+		return path
+	}
+	return path + step
+}
+
+func shortened(path string) string {
+	if len(path) <= maxPath {
+		return path
+	}
+	return strings.ToValidUTF8(path[:maxPath], "") + "..."
+}
+
+// walk calls visit for each value in JSON, as long as it returns true: with the value's path, at least as far as it is
+// reported, the name of its field, if it is one, and the byte where it ends, or as an array or object begins.
 func walk(payload []byte, visit func(path, key string, end int64) bool) {
 	type level struct {
 		path  string
@@ -139,7 +161,7 @@ func walk(payload []byte, visit func(path, key string, end int64) bool) {
 			in := &stack[len(stack)-1]
 			switch {
 			case in.array:
-				path = fmt.Sprintf("%s[%d]", in.path, in.next)
+				path = below(in.path, "["+strconv.Itoa(in.next)+"]")
 				in.next++
 			case !in.named:
 				in.key, in.named = token.(string), true
@@ -147,7 +169,7 @@ func walk(payload []byte, visit func(path, key string, end int64) bool) {
 			default:
 				key, in.named = in.key, false
 				if path = key; in.path != "" {
-					path = in.path + "." + key
+					path = below(in.path, "."+key)
 				}
 			}
 		}
