@@ -1,7 +1,6 @@
 package handlers
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/millbridge/millbridge/schema"
@@ -57,18 +56,4 @@ func Decide(policy schema.RetryPolicy, attempt int, id string, err error) Decisi
 		return Decision{Verdict: Retry, Wait: min(wait, maxRetryAfter)}
 	}
 	return Decision{Verdict: Retry, Wait: policy.Delay(attempt, id)}
-}
-
-// A PanicError is a panic of a handler, caught and turned into an error.
-type PanicError struct {
-	Value any
-	Stack []byte
-}
-
-func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
-
-// Unwrap returns the panic's value if it is an error, but not its kind: a panic is always worth another attempt.
-func (e *PanicError) Unwrap() error {
-	err, _ := e.Value.(error)
-	return schema.WithKind(schema.Temporary, err)
 }

@@ -153,16 +153,23 @@ func TestC07_limits_without_sense_are_refused(t *testing.T) {
 }
 
 // A handler that panics is tried as often as one that fails, and the panic is told.
+// coded is an error that panics when it is read, if it is a nil pointer.
+type coded struct{ code int }
+
+func (e *coded) Error() string { return fmt.Sprint("code ", e.code) }
+
 func TestC09_panics_reach_the_poison_queue(t *testing.T) {
 	var empty map[string]int
 	for name, c := range map[string]struct {
-		panics func()
+		panics func() error
 		want   string
 	}{
-		"string":        {func() { panic("out of\npaper") }, "panic: out of paper"},
-		"error":         {func() { panic(handlers.Permanent(errFlaky)) }, "panic: the other side is out of order"},
-		"nil":           {func() { panic(nil) }, "panic called with nil argument"},
-		"runtime_error": {func() { empty["x"] = 1 }, "assignment to entry in nil map"},
+		"string":        {func() error { panic("out of\npaper") }, "panic: out of paper"},
+		"error":         {func() error { panic(handlers.Permanent(errFlaky)) }, "panic: the other side is out of order"},
+		"nil":           {func() error { panic(nil) }, "panic called with nil argument"},
+		"runtime_error": {func() error { empty["x"] = 1; return nil }, "assignment to entry in nil map"},
+		"unreadable":    {func() error { return (*coded)(nil) }, "the error, a *router_test.coded, cannot be read: runtime error: invalid memory"},
+		"with_one":      {func() error { panic((*coded)(nil)) }, "the error, a *router_test.coded, cannot be read: runtime error: invalid memory"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			onBoth(t, func(t *testing.T, b *bench) {
@@ -170,8 +177,7 @@ func TestC09_panics_reach_the_poison_queue(t *testing.T) {
 				var seen, other calls
 				b.target(bridge, "fragile", quick(3), func(_ context.Context, env schema.Envelope) error {
 					seen.add(env)
-					c.panics()
-					return nil
+					return c.panics()
 				})
 				b.target(bridge, "solid", quick(3), func(_ context.Context, env schema.Envelope) error { other.add(env); return nil })
 				stop := b.run(bridge)

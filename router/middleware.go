@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -32,13 +31,11 @@ func (c *chain) timeout(next message.HandlerFunc) message.HandlerFunc {
 
 // recover turns a panic into an error.
 func (c *chain) recover(next message.HandlerFunc) message.HandlerFunc {
-	return func(msg *message.Message) (out []*message.Message, err error) {
-		defer func() {
-			if v := recover(); v != nil {
-				out, err = nil, &handlers.PanicError{Value: v, Stack: debug.Stack()}
-			}
-		}()
-		return next(msg)
+	return func(msg *message.Message) ([]*message.Message, error) {
+		return nil, handlers.Recover(func() error {
+			_, err := next(msg)
+			return err
+		})
 	}
 }
 

@@ -186,14 +186,9 @@ func (b *bench) call(ctx context.Context, env schema.Envelope, call handlers.Cal
 	})
 }
 
-func (b *bench) handle(ctx context.Context, env schema.Envelope, call handlers.Call) (err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = &handlers.PanicError{Value: v}
-		}
-	}()
+func (b *bench) handle(ctx context.Context, env schema.Envelope, call handlers.Call) error {
 	env.Payload = slices.Clone(env.Payload)
-	return b.handler.Handle(handlers.WithCall(ctx, call), env)
+	return handlers.Recover(func() error { return b.handler.Handle(handlers.WithCall(ctx, call), env) })
 }
 
 // looks is a context that does something when it is looked at for the at-th time.

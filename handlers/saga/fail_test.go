@@ -18,11 +18,13 @@ func TestAttempts_are_used_up_before_a_step_is_given_up(t *testing.T) {
 		do    func(*Context, order) (Result[order], error)
 		fails bool
 	}{
-		"error":            {fails(errNot), true},
-		"panic":            {func(*Context, order) (Result[order], error) { panic("oh") }, true},
-		"lost transaction": {fails(fmt.Errorf("x: %w", schema.ErrRetryTransaction)), false},
-		"database away":    {fails(fmt.Errorf("x: %w", schema.ErrUnavailable)), false},
-		"snooze":           {fails(schema.Snooze(errNot, time.Minute)), false},
+		"error":             {fails(errNot), true},
+		"error that panics": {fails((*schema.ValidationError)(nil)), true},
+		"panic":             {func(*Context, order) (Result[order], error) { panic("oh") }, true},
+		"panic with a mark": {func(*Context, order) (Result[order], error) { panic(schema.ErrRetryTransaction) }, true},
+		"lost transaction":  {fails(fmt.Errorf("x: %w", schema.ErrRetryTransaction)), false},
+		"database away":     {fails(fmt.Errorf("x: %w", schema.ErrUnavailable)), false},
+		"snooze":            {fails(schema.Snooze(errNot, time.Minute)), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

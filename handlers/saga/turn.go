@@ -97,17 +97,17 @@ func isZero(state any) bool {
 }
 
 // attempt runs f so that nothing of it stays if it fails, and the transaction can go on. A panic in the last attempt is
-// an error like others: nobody will call it again.
+// an error like others, whatever it wraps: nobody will call it again.
 func (t *turn[T]) attempt(f func() error) error {
-	return t.call.Unit.Try(t.ctx, func() (err error) {
-		if t.last() {
-			defer func() {
-				if v := recover(); v != nil {
-					err = fmt.Errorf("panic: %v", v)
-				}
-			}()
+	return t.call.Unit.Try(t.ctx, func() error {
+		if !t.last() {
+			return f()
 		}
-		return f()
+		err := handlers.Recover(f)
+		if panicked := (*handlers.PanicError)(nil); errors.As(err, &panicked) {
+			return errors.New(panicked.Error())
+		}
+		return err
 	})
 }
 

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"time"
 
 	"github.com/millbridge/millbridge/handlers"
@@ -25,61 +24,58 @@ func (c *core) runItem(s *session, it *item) {
 	ctx, cancel := context.WithCancelCause(s.ctx)
 	defer cancel(nil)
 	res := result{err: errGoexit}
-	defer func() { // also when the handler ends its goroutine
-		if v := recover(); v != nil { // of Config.Units
-			res.err = &handlers.PanicError{Value: v, Stack: debug.Stack()}
-		}
-		c.settle(ctx, it, res)
-	}()
+	defer func() { c.settle(ctx, it, res) }() // also when the handler ends its goroutine
+	res.err = handlers.Recover(func() error { return c.attempt(ctx, it, &res) })
+}
+
+// attempt runs an item's handler with the time and the transaction that its policy gives it.
+func (c *core) attempt(ctx context.Context, it *item, res *result) error {
 	env, err := it.envelope()
 	if err != nil {
-		res.err = err
-		return
+		return err
 	}
 	retry, timeout := it.lane.policy.Rules(it.lane.handler, env)
-	timed, stop := context.WithTimeoutCause(ctx, timeout, errTimeout)
+	ctx, stop := context.WithTimeoutCause(ctx, timeout, errTimeout)
 	defer stop()
 	call := handlers.CallOf(it.lane.name, env)
 	call.Attempt, call.MaxAttempts = it.attempts+1, retry.MaxAttempts
-	call.Deadline, _ = timed.Deadline()
+	call.Deadline, _ = ctx.Deadline()
 	if it.lane.policy.Mode == handlers.ModeTx {
-		c.inTransaction(timed, it, env, call, &res)
+		err = c.inTransaction(ctx, it, env, call, res)
 	} else {
-		c.call(timed, it, env, call, &res)
+		err = c.call(ctx, it, env, call, res)
 	}
-	if res.err != nil && context.Cause(timed) == errTimeout {
-		res.err = fmt.Errorf("no result within %v: %w", timeout, res.err)
+	if err != nil && context.Cause(ctx) == errTimeout {
+		err = fmt.Errorf("no result within %v: %w", timeout, err)
 	}
+	return err
 }
 
 // inTransaction runs the handler inside a transaction, whose failure to commit is the run's.
-func (c *core) inTransaction(ctx context.Context, it *item, env schema.Envelope, call handlers.Call, res *result) {
+func (c *core) inTransaction(ctx context.Context, it *item, env schema.Envelope, call handlers.Call, res *result) error {
 	err := c.cfg.Units(ctx, func(inner schema.Unit) error {
 		u := &unit{Unit: inner, core: c, now: c.now(), keys: make(map[[32]byte]usedKey)}
 		call.Unit = u
-		c.call(ctx, it, env, call, res)
+		err := c.call(ctx, it, env, call, res)
 		res.msgs = u.msgs
-		return res.err
+		return err
 	})
-	if res.err = err; err != nil {
+	if err != nil {
 		res.msgs = nil
 	}
+	return err
 }
 
-// call calls the handler, with the hooks around it, and turns a panic into an error.
-func (c *core) call(ctx context.Context, it *item, env schema.Envelope, call handlers.Call, res *result) {
+// call calls the handler, with the hooks around it.
+func (c *core) call(ctx context.Context, it *item, env schema.Envelope, call handlers.Call, res *result) error {
 	res.hooks = handlers.HookList(c.cfg.Hooks).Start(handlers.WithCall(ctx, call), c.cfg.Logger, env)
 	ctx = res.hooks.Context()
 	began := time.Now()
-	res.err = errGoexit
-	defer func() {
-		if v := recover(); v != nil {
-			res.err = &handlers.PanicError{Value: v, Stack: debug.Stack()}
-		}
-		res.hooks.End(res.err, time.Since(began))
-	}()
-	res.err = it.lane.handler.Handle(ctx, env)
+	err := errGoexit
+	defer func() { res.hooks.End(err, time.Since(began)) }()
+	err = handlers.Recover(func() error { return it.lane.handler.Handle(ctx, env) })
 	res.report = handlers.ReportOf(ctx)
+	return err
 }
 
 // judge gives err the kind that counts: only we know whether we stopped the run, whatever the handler says.

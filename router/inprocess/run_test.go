@@ -2,6 +2,7 @@ package inprocess_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"runtime"
@@ -136,6 +137,11 @@ func TestErrors_decide_what_happens(t *testing.T) {
 			inprocess.Tally{Retried: 1, Dead: 1},
 			time.Second, "panic: oops",
 		},
+		"an error that panics": {
+			func(context.Context) error { return (*json.SyntaxError)(nil) },
+			inprocess.Tally{Retried: 1, Dead: 1},
+			time.Second, "the error, a *json.SyntaxError, cannot be read: runtime error: invalid memory address",
+		},
 		"ended goroutine": {
 			func(context.Context) error { runtime.Goexit(); return nil },
 			inprocess.Tally{Retried: 1, Dead: 1},
@@ -173,7 +179,7 @@ func TestErrors_decide_what_happens(t *testing.T) {
 				t.Fatalf("%d dead letters, %d told, want %d", len(letters), len(told), c.tally.Dead)
 			}
 			for _, d := range letters {
-				if !strings.Contains(d.Reason, c.last) || (name == "panic") != (d.Stack != "") {
+				if !strings.Contains(d.Reason, c.last) || strings.Contains(name, "panic") != (d.Stack != "") {
 					t.Errorf("dead letter %+v, want %q", d, c.last)
 				}
 			}
