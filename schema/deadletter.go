@@ -202,7 +202,7 @@ func DecodeDeadLetter(relative string, header map[string][]string, payload []byt
 	}
 	d := DeadLetter{Stream: Stream(parts[1]), Handler: parts[2], ID: parts[3], Header: make(map[string][]string, len(header)), Payload: payload}
 	var err error
-	if d.Replay, err = strconv.Atoi(parts[4]); err != nil || d.Replay < 0 || strconv.Itoa(d.Replay) != parts[4] {
+	if d.Replay, err = strconv.Atoi(parts[4]); err != nil || d.Replay < 0 || d.Replay > MaxReplay || strconv.Itoa(d.Replay) != parts[4] {
 		return DeadLetter{}, fmt.Errorf("subject %q is not a dead letter's", OneLine(relative))
 	}
 	get := func(k string) string {

@@ -124,7 +124,7 @@ func TestDeadLetter_headers_fit_the_server(t *testing.T) {
 
 func TestDecodeDeadLetter_refuses_what_is_none(t *testing.T) {
 	t.Parallel()
-	for _, subject := range []string{"", "dead", "dead.jobs.h.id", "dead.jobs.h.id.x", "dead.jobs.h.id.-1", "dead.jobs.h.id.+1", "dead.jobs.h.id.01", "jobs.jobs.h.id.1", "dead.jobs.h.id.1.1"} {
+	for _, subject := range []string{"", "dead", "dead.jobs.h.id", "dead.jobs.h.id.x", "dead.jobs.h.id.-1", "dead.jobs.h.id.+1", "dead.jobs.h.id.01", "dead.jobs.h.id.2147483648", "jobs.jobs.h.id.1", "dead.jobs.h.id.1.1"} {
 		if d, err := schema.DecodeDeadLetter(subject, nil, nil); err == nil {
 			t.Errorf("%q was read as %+v", subject, d)
 		}

@@ -151,7 +151,7 @@ func (e *Envelope) decodeReplay(ours reserved) error {
 		return fmt.Errorf("a replay needs the header %s, got %q", HeaderType, OneLine(ours.get(HeaderType)))
 	}
 	n, err := strconv.Atoi(number)
-	if err != nil || n < 1 || !isID(of) {
+	if err != nil || n < 1 || n > MaxReplay || !isID(of) {
 		return fmt.Errorf("a replay needs the headers %s and %s, got %q and %q", HeaderReplayOf, HeaderReplay, OneLine(of), OneLine(number))
 	}
 	e.Replay.Of, e.Replay.Number = of, n

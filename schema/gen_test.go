@@ -83,7 +83,7 @@ var genEnvelope = rapid.Custom(func(t *rapid.T) schema.Envelope {
 		e.Replay = &schema.Replay{
 			Handler: genToken.Draw(t, "handler"),
 			Of:      genID.Draw(t, "of"),
-			Number:  rapid.IntRange(1, 1<<40).Draw(t, "number"),
+			Number:  rapid.IntRange(1, schema.MaxReplay).Draw(t, "number"),
 		}
 	}
 	return e

@@ -24,4 +24,5 @@ const (
 	serverMaxHeader  = 1<<16 - 1     // nats-server's limit
 	ServerMaxPayload = 1 << 20       // nats-server's default max_payload, headers included
 	DefaultPayload   = 1<<20 - 1<<16 // payload limit unless the database says otherwise
+	MaxReplay        = 1<<31 - 1     // number of a replay, which databases keep in four bytes
 )

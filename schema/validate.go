@@ -86,8 +86,8 @@ func (e Envelope) validate(maxPayload, subject, header int) error {
 		if !isID(r.Of) {
 			v.length("replay.of", "must be letters, digits, '-' and '_'", r.Of, MaxID)
 		}
-		if r.Number < 1 {
-			v.add("replay.number", "must be at least 1")
+		if r.Number < 1 || r.Number > MaxReplay {
+			v.add("replay.number", fmt.Sprintf("must be from 1 to %d", MaxReplay))
 		}
 	}
 	v.year("time", e.Time, 1, 9999)

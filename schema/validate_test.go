@@ -62,6 +62,10 @@ func TestValidate_reports_all_faults_in_the_order_of_the_fields(t *testing.T) {
 	if got, want := faults(t, e), []string{"replay.handler", "replay.of", "replay.number"}; !slices.Equal(got, want) {
 		t.Errorf("faults of a replay %v, want %v", got, want)
 	}
+	e.Replay = &schema.Replay{Handler: "h", Of: "x", Number: schema.MaxReplay + 1}
+	if got, want := faults(t, e), []string{"replay.number"}; !slices.Equal(got, want) {
+		t.Errorf("faults of a replay too many %v, want %v", got, want)
+	}
 	for _, e := range []schema.Envelope{
 		job(schema.WithDelay(-1)), job(schema.WithDelay(101 * 365 * 24 * time.Hour)), job(schema.WithDelay(1), schema.WithDueAt(time.Now())),
 	} {

@@ -73,6 +73,8 @@ func TestDecode_refuses_what_is_not_ours(t *testing.T) {
 		"replay without number":  {"replay.t.a", without("mb-replay")},
 		"replay without type":    {"replay.t.a", without("ce-type")},
 		"replay number 0":        {"replay.t.a", header(append(replay[:6:6], "mb-replay", "0")...)},
+		"replay number 2^31":     {"replay.t.a", header(append(replay[:6:6], "mb-replay", "2147483648")...)},
+		"replay number 2^32+1":   {"replay.t.a", header(append(replay[:6:6], "mb-replay", "4294967297")...)},
 		"reply for an event":     {"events.public.a", header(id, "x", "mb-reply-to", "t.a")},
 		"reply to a bad target":  {"jobs.t.a", header(id, "x", "mb-reply-to", "T.a")},
 		"reply without action":   {"jobs.t.a", header(id, "x", "mb-reply-to", "t")},
@@ -88,8 +90,10 @@ func TestDecode_refuses_what_is_not_ours(t *testing.T) {
 			t.Errorf("%s: error has control characters: %q", name, err)
 		}
 	}
-	if _, err := schema.Decode("replay.t.a", header(replay...), nil); err != nil {
-		t.Errorf("the complete replay: %v", err)
+	for _, number := range []string{"1", "2147483647"} {
+		if _, err := schema.Decode("replay.t.a", header(append(replay[:6:6], "mb-replay", number)...), nil); err != nil {
+			t.Errorf("the complete replay %s: %v", number, err)
+		}
 	}
 }
 
