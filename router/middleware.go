@@ -108,7 +108,8 @@ func (c *chain) underLease(msg *message.Message, r *run, next message.HandlerFun
 }
 
 // done marks the key as handled. While the database is away it tries again, also when the lease may have ended by then:
-// if nobody has taken over, the database still knows the run, and to give up would have the handler called again.
+// if nobody has taken over, the database still knows the run, and to give up would have the handler called again. An
+// error that need not pass is tried again for some seconds only: it would hold the handler's slot for ever.
 func (c *chain) done(r *run) error {
 	for pause := c.firstPause; ; pause = min(2*pause, maxPause) {
 		ctx, cancel := storeContext(r.ctx)
@@ -126,7 +127,7 @@ func (c *chain) done(r *run) error {
 			return errLeaseLost
 		case errors.As(err, &impossible):
 			return err
-		case schema.KindOf(err) == schema.Permanent:
+		case schema.KindOf(err) == schema.Permanent, pause == maxPause && !passes(err):
 			return fmt.Errorf("mark as done: %w", schema.WithKind(schema.Temporary, err))
 		}
 		c.stats.fault(fmt.Errorf("mark as done: %w", err))
@@ -138,6 +139,11 @@ func (c *chain) done(r *run) error {
 			return cause
 		}
 	}
+}
+
+// passes reports whether an error of the inbox is one that ends by itself.
+func passes(err error) bool {
+	return errors.Is(err, schema.ErrUnavailable) || errors.Is(err, schema.ErrRetryTransaction) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // inTransaction runs the handler inside the transaction that marks its key as handled.

@@ -162,6 +162,40 @@ func (awayInbox) Extend(context.Context, []schema.Run, time.Duration) ([]string,
 	return nil, errors.New("the database is away")
 }
 
+// doneInbox answers Done with one error after the other, and with nil when there are no more.
+type doneInbox struct {
+	Inbox
+	errs []error
+}
+
+func (in *doneInbox) Done(context.Context, schema.Run) (err error) {
+	if len(in.errs) > 0 {
+		err, in.errs = in.errs[0], in.errs[1:]
+	}
+	return err
+}
+
+// A handler that has finished keeps its slot only for as long as waiting can help. An error of another kind is given some
+// seconds, then the message goes back.
+func TestDone_holds_a_slot_only_for_what_passes(t *testing.T) {
+	t.Parallel()
+	odd := errors.New("out of range")
+	for _, err := range []error{schema.ErrReadOnly, schema.ErrRetryTransaction, context.DeadlineExceeded, odd} {
+		err = fmt.Errorf("note key as done: %w", err)
+		c := newTestChain(t)
+		c.inbox = &doneInbox{errs: []error{err, err, err}}
+		if got := c.done(&run{ctx: t.Context()}); got != nil {
+			t.Errorf("%v: it was tried again and has led to %v", err, got)
+		}
+		c.inbox, c.firstPause = &doneInbox{errs: []error{err}}, maxPause // as if it had been tried again for a while
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(errStopped)
+		if got := c.done(&run{ctx: ctx}); errors.Is(got, errStopped) == errors.Is(err, odd) || schema.KindOf(got) == schema.Permanent {
+			t.Errorf("%v: after a while it has led to %v (%v)", err, got, schema.KindOf(got))
+		}
+	}
+}
+
 func newTestChain(t *testing.T) *chain {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)

@@ -2,6 +2,7 @@ package kvinbox_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -229,5 +230,30 @@ func TestInbox_is_a_bucket_for_the_tools(t *testing.T) {
 	claim(t, in, run("k", "two"), schema.ClaimRun)
 	if err := in.Done(t.Context(), run("k", "one")); schema.KindOf(err) != schema.NotMine {
 		t.Errorf("the first run: %v", err)
+	}
+}
+
+// Who cannot reach the server is told that waiting helps; who is refused by it is not.
+func TestInbox_says_whether_waiting_helps(t *testing.T) {
+	t.Parallel()
+	srv := testkit.NATS(t)
+	in := open(t, srv.JetStream(t), kvinbox.Config{})
+	run := schema.Run{Key: schema.InboxKey{Handler: "h", Key: "k"}, MessageID: "m", Owner: "me", Lease: time.Minute}
+	if _, err := in.Claim(t.Context(), run); err != nil {
+		t.Fatal(err)
+	}
+	other := run
+	other.Owner = "other"
+	if err := in.Done(t.Context(), other); err == nil || errors.Is(err, schema.ErrUnavailable) {
+		t.Errorf("a run without a lease: %v", err)
+	}
+	srv.Stop()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if err := in.Done(ctx, run); !errors.Is(err, schema.ErrUnavailable) || strings.Contains(err.Error(), "database") {
+		t.Errorf("without a server: %v", err)
+	}
+	if _, _, err := in.LookupInbox(ctx, run.Key); !errors.Is(err, schema.ErrUnavailable) {
+		t.Errorf("look-up without a server: %v", err)
 	}
 }

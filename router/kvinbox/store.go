@@ -32,7 +32,7 @@ func (in *Inbox) read(ctx context.Context, key schema.InboxKey) (entry, error) {
 	case errors.Is(err, jetstream.ErrMsgNotFound):
 		return entry{}, nil
 	case err != nil:
-		return entry{}, fmt.Errorf("read from %s: %w", in.name, err)
+		return entry{}, fmt.Errorf("read from %s: %w", in.name, outage(err))
 	case len(msg.Data) == 0:
 		return entry{revision: msg.Sequence}, nil
 	}
@@ -62,8 +62,24 @@ func (in *Inbox) write(ctx context.Context, row schema.InboxRow, revision uint64
 	if errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant) {
 		return 0, errOvertaken
 	}
-	return 0, fmt.Errorf("write to %s: %w", in.name, err)
+	return 0, fmt.Errorf("write to %s: %w", in.name, outage(err))
 }
+
+// outage marks err as one that ends by itself, unless the server has refused what it was asked for.
+func outage(err error) error {
+	var api *jetstream.APIError
+	if errors.As(err, &api) && api.Code < 500 {
+		return err
+	}
+	return &awayError{err}
+}
+
+// awayError is [schema.ErrUnavailable], but does not speak of a database.
+type awayError struct{ err error }
+
+func (e *awayError) Error() string        { return e.err.Error() }
+func (e *awayError) Is(target error) bool { return target == schema.ErrUnavailable }
+func (e *awayError) Unwrap() error        { return e.err }
 
 var errOvertaken = errors.New("another write came first")
 
@@ -104,7 +120,7 @@ func (in *Inbox) now(ctx context.Context, row schema.InboxRow, owner string) (ti
 	}
 	info, err := in.stream.Info(ctx)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("ask for the time of %s: %w", in.name, err)
+		return time.Time{}, fmt.Errorf("ask for the time of %s: %w", in.name, outage(err))
 	}
 	return info.TimeStamp.UTC(), nil
 }
