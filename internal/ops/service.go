@@ -78,7 +78,10 @@ func New(store Store, js natsjs.JetStream, cfg Config) *Service {
 	if cfg.PartTimeout == 0 {
 		cfg.PartTimeout = 1500 * time.Millisecond
 	}
-	keep := store.Keep() + 24*time.Hour // a letter that is written late must not take a row that is still there for its own
+	keep := time.Duration(0)
+	if store != nil {
+		keep = store.Keep() + 24*time.Hour // the row that a mark is about must go first
+	}
 	return &Service{store: store, js: js, box: deadletters.New(js, cfg.Subjects, keep), cfg: cfg}
 }
 
