@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/millbridge/millbridge/schema"
 )
 
@@ -89,10 +91,19 @@ func (sh *shard) enter(ctx context.Context, state ShardState, err error) {
 	case stop != nil:
 		sh.log.ErrorContext(ctx, "shard is stopped", "reason", string(stop.Stop), "error", err, "hint", after.Hint)
 	case err != nil:
-		sh.log.WarnContext(ctx, "shard waits", "state", string(state), "error", err)
+		level := slog.LevelWarn
+		if forPeople(err) {
+			level = slog.LevelError
+		}
+		sh.log.Log(ctx, level, "shard waits", "state", string(state), "error", err)
 	default:
 		sh.log.InfoContext(ctx, "shard changes state", "state", string(state))
 	}
+}
+
+// forPeople reports whether waiting alone does not end err: the stream is missing, or is not fit.
+func forPeople(err error) bool {
+	return errors.Is(err, ErrStreams) || errors.Is(err, jetstream.ErrStreamNotFound) || codeOf(err) == codeNoStream
 }
 
 // works notes that what the shard was waiting for is over.

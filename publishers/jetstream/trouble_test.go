@@ -1,9 +1,11 @@
 package jetstream
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -64,6 +66,8 @@ func TestC15_no_stream(t *testing.T) {
 		db.mustPublish(t, schema.NewEvent("order.paid", 1))
 		cfg := quick(t)
 		cfg.AckTimeout = 300 * time.Millisecond
+		var log bytes.Buffer
+		cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
 		f := newForwarder(t, db, b.Conn(t), cfg)
 		stop := start(t, f)
 		eventually(t, func() error {
@@ -87,6 +91,9 @@ func TestC15_no_stream(t *testing.T) {
 		wantSent(t, f, 4)
 		if err := stop(); err != nil {
 			t.Error(err)
+		}
+		if !strings.Contains(log.String(), `level=ERROR msg="shard waits"`) {
+			t.Errorf("nobody is told that a person must act: %s", log.String())
 		}
 		if got := stored(t, b.js, "MB_JOBS"); len(got) != 3 {
 			t.Errorf("%d jobs are stored, want 3", len(got))
