@@ -127,7 +127,7 @@ func WithContentType(t string) Option { return func(e *Envelope) { e.ContentType
 func WithPublic() Option { return func(e *Envelope) { e.Visibility = Public } }
 
 // NewJob returns a job that asks target for action. A payload of type []byte or [json.RawMessage] is taken as it is;
-// any other value is encoded as JSON. A value that cannot be encoded is reported when the job is published.
+// nil is no payload, and any other value is encoded as JSON. A value that cannot be encoded is reported when the job is published.
 func NewJob(target, action string, payload any, opts ...Option) Envelope {
 	return build(Envelope{Kind: KindJob, Target: target, Name: action}, payload, opts)
 }

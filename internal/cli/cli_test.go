@@ -187,7 +187,7 @@ func TestMigrate(t *testing.T) {
 		t.Errorf("publish without tables: %s", r)
 	}
 	contains(t, r.stderr, "Try: `millbridge migrate up`")
-	contains(t, w.must(t, "migrate", "up", "--max-payload", "10KiB").stdout, "migrated from version 0 to 1")
+	contains(t, w.must(t, "migrate", "up", "--max-payload", "10KiB").stdout, "migrated from version 0 to 1", "the largest payload is now 10KiB")
 	contains(t, w.must(t, "migrate", "up").stdout, "already at version 1")
 	r = w.run(t, "publish", "job", "crm", "x", strings.Repeat("x", 10241))
 	contains(t, r.stderr, "payload: too large (length 10241, limit 10240)")

@@ -59,6 +59,9 @@ func (a *app) migrateUp() *cobra.Command {
 				if from == to {
 					said = fmt.Sprintf("already at version %d", to)
 				}
+				if limit > 0 {
+					said += ", the largest payload is now " + maxPayload
+				}
 				_, err = fmt.Fprintln(a.env.Stdout, said)
 				return err
 			})
