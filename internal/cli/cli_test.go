@@ -235,6 +235,7 @@ func TestCommands_need_a_data_directory_that_is_there(t *testing.T) {
 		}
 	}
 	r := call(t, "", nil, "publish", "job", "crm", "x", "--data-dir", dir)
+	contains(t, r.stderr, "made a new data directory", dir)
 	if r.code != 0 {
 		t.Errorf("publish makes it: %s", r)
 	}

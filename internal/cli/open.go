@@ -103,7 +103,9 @@ func (a *app) with(cmd *cobra.Command, n need, f func(ctx context.Context, o *op
 // openEmbedded attaches to the process that runs the data directory, or runs it itself for as long as the command lasts.
 func (a *app) openEmbedded(ctx context.Context, o *opened, n need) error {
 	dir := o.config.DataDir
-	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) && !n.create {
+	_, err := os.Stat(dir)
+	isNew := errors.Is(err, os.ErrNotExist)
+	if isNew && !n.create {
 		return withHint(fmt.Errorf("there is no data directory %s", dir),
 			"`millbridge dev` makes one and stays up; --data-dir names another; --database-url and --nats-url name servers")
 	}
@@ -120,6 +122,9 @@ func (a *app) openEmbedded(ctx context.Context, o *opened, n need) error {
 			o.log.Warn("close data directory", "error", err)
 		}
 	})
+	if isNew && !n.stay {
+		o.log.Warn("made a new data directory, for no configuration names a database", "data_dir", dir)
+	}
 	o.instance, o.store, o.repairs, o.conn = in, in.Store, jetstream.RepairStoreOf(in.Store), in.Conn()
 	return a.openOps(ctx, o)
 }
