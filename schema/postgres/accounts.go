@@ -35,7 +35,11 @@ func (s *Store) Accounts(ctx context.Context, p schema.AccountsParams) (schema.A
 	}
 	defer tx.Rollback(context.WithoutCancel(ctx)) //nolint:errcheck // nothing was written
 	err = pgxRunner{tx}.run(ctx, append([]statement{
-		{sql: `SELECT applied_at FROM millbridge.migrations WHERE version = 1`, each: scan(&a.Created)},
+		{sql: `SELECT applied_at FROM millbridge.migrations WHERE version = 1`, each: func(rows rowSet) error {
+			err := rows.Scan(&a.Created)
+			a.Created = a.Created.UTC()
+			return err
+		}},
 	}, countAccounts(&a, p.Until)...)...)
 	for i := 0; i < len(p.InStream) && err == nil; i += accountsChunk {
 		part := p.InStream[i:min(i+accountsChunk, len(p.InStream))]
@@ -180,6 +184,7 @@ func (s *Store) PublishedKeys(ctx context.Context, after []byte, limit int) ([]s
 		each: func(rows rowSet) error {
 			var k schema.PublishedKey
 			err := rows.Scan(&k.Hash, &k.MessageID, &k.At)
+			k.At = k.At.UTC()
 			list = append(list, k)
 			return err
 		},

@@ -19,9 +19,9 @@ func scanCircuit(rows rowSet) (c schema.Circuit, err error) {
 	c.Failing = time.Duration(failing) * time.Microsecond
 	switch {
 	case disabled != nil:
-		c.Open, c.Disabled, c.Since = true, true, *disabled
+		c.Open, c.Disabled, c.Since = true, true, disabled.UTC()
 	case opened != nil:
-		c.Open, c.Since, c.Left = true, *opened, time.Duration(left)*time.Microsecond
+		c.Open, c.Since, c.Left = true, opened.UTC(), time.Duration(left)*time.Microsecond
 	}
 	return c, err
 }

@@ -43,7 +43,9 @@ func claimTx(ctx context.Context, do runFunc, run schema.Run) (schema.ClaimResul
 			args: []any{hash[:], run.Key.Handler, run.MessageID, run.BodyHash[:], int64(run.Sequence), lockOf(hash)},
 			each: func(rows rowSet) error {
 				isNew = true
-				return rows.Scan(&res.Record.UpdatedAt, &weak)
+				err := rows.Scan(&res.Record.UpdatedAt, &weak)
+				res.Record.UpdatedAt = res.Record.UpdatedAt.UTC()
+				return err
 			},
 		})
 		if err == nil && weak {
@@ -130,7 +132,7 @@ func claiming(a runArrays, state schema.InboxState, claimed func(place int, reco
 			place := index[[32]byte(hash)]
 			run := &a.runs[place]
 			r.Key, r.State, r.MessageID, r.BodyHash, r.Replay = run.Key, state, run.MessageID, run.BodyHash, run.Replay
-			r.Deliveries, r.Sequence = uint64(deliveries), run.Sequence
+			r.Deliveries, r.Sequence, r.UpdatedAt = uint64(deliveries), run.Sequence, r.UpdatedAt.UTC()
 			if state == schema.InboxRunning {
 				r.LeaseOwner = run.Owner
 			}
@@ -213,9 +215,9 @@ func scanInbox(rows rowSet) (schema.InboxRecord, time.Duration, error) {
 	}
 	copy(r.BodyHash[:], body)
 	r.State, r.Cause, r.Deliveries = schema.InboxState(state), schema.Cause(cause), uint64(deliveries)
-	r.Sequence = uint64(sequence)
+	r.Sequence, r.UpdatedAt = uint64(sequence), r.UpdatedAt.UTC()
 	if next != nil {
-		r.NextTry = *next
+		r.NextTry = next.UTC()
 	}
 	if wait == nil {
 		return r, 0, nil

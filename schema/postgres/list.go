@@ -66,7 +66,7 @@ func scanRow(rows rowSet, more ...any) (schema.Row, error) {
 	err := rows.Scan(append([]any{
 		&r.Seq, (*[16]byte)(&r.ID), &stream, &slot, &r.Subject, &r.OrderLock, &r.Header, &r.Payload, &r.CreatedAt,
 	}, more...)...)
-	r.Stream, r.Slot = schema.Stream(stream), uint16(slot)
+	r.Stream, r.Slot, r.CreatedAt = schema.Stream(stream), uint16(slot), r.CreatedAt.UTC()
 	return r, err
 }
 
@@ -92,7 +92,7 @@ func (s *Store) ListScheduled(ctx context.Context, f schema.RowFilter) ([]schema
 		each: func(rows rowSet) error {
 			var r schema.ScheduledRow
 			row, err := scanRow(rows, &r.DueAt)
-			r.Row = row
+			r.Row, r.DueAt = row, r.DueAt.UTC()
 			list = append(list, r)
 			return err
 		},
@@ -108,7 +108,7 @@ func (s *Store) ListParked(ctx context.Context, f schema.RowFilter) ([]schema.Pa
 		each: func(rows rowSet) error {
 			var r schema.ParkedRow
 			row, err := scanRow(rows, &r.Reason, &r.Behind, &r.ParkedAt)
-			r.Row = row
+			r.Row, r.ParkedAt = row, r.ParkedAt.UTC()
 			list = append(list, r)
 			return err
 		},

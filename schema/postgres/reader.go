@@ -248,6 +248,7 @@ func (r *scannedRow) dest() []any {
 func (r *scannedRow) row(stream schema.Stream) schema.Row {
 	row := r.Row
 	row.Stream, row.Subject, row.Header, row.Payload = stream, r.subject.text, r.header.value, r.data.value
+	row.CreatedAt = row.CreatedAt.UTC()
 	return row
 }
 

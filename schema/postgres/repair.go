@@ -26,7 +26,7 @@ func (s *Store) ShardRows(ctx context.Context, ref schema.ShardRef, shards int, 
 			var slot int32
 			var created time.Time
 			err := rows.Scan(&row.Seq, &id, &slot, &row.Subject, &row.OrderLock, &row.Header, &created)
-			row.ID, row.Slot, row.CreatedAt = id, uint16(slot), created
+			row.ID, row.Slot, row.CreatedAt = id, uint16(slot), created.UTC()
 			all = append(all, row)
 			return err
 		},

@@ -16,6 +16,7 @@ func scanSaga(rows rowSet) (rec schema.SagaRecord, err error) {
 	var status, state string
 	err = rows.Scan(&rec.Saga, &rec.ID, &rec.Tenant, &status, &rec.Step, &state, &rec.Version, &rec.CreatedAt, &rec.UpdatedAt)
 	rec.Status, rec.State = schema.SagaStatus(status), bytesOf(state)
+	rec.CreatedAt, rec.UpdatedAt = rec.CreatedAt.UTC(), rec.UpdatedAt.UTC()
 	return rec, err
 }
 
@@ -116,7 +117,7 @@ func (s *Store) SagaHistory(ctx context.Context, saga, id string) ([]schema.Saga
 			var ev schema.SagaEvent
 			var intents, state string
 			err := rows.Scan(&ev.N, &ev.Step, &ev.Kind, &ev.Rationale, &intents, &state, &ev.At)
-			ev.Intents, ev.State = bytesOf(intents), bytesOf(state)
+			ev.Intents, ev.State, ev.At = bytesOf(intents), bytesOf(state), ev.At.UTC()
 			list = append(list, ev)
 			return err
 		},

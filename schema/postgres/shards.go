@@ -20,7 +20,7 @@ func scanShard(rows rowSet) (schema.Shard, error) {
 	err := rows.Scan(&stream, &sh.Generation, &sh.Shard, &sh.Owner, &left, &sh.LedgerOwner, &sh.Batch, &sh.Total, &cursor, &sh.UpdatedAt)
 	sh.Stream = schema.Stream(stream)
 	sh.LeaseLeft = max(0, time.Duration(left)*time.Microsecond)
-	sh.CursorSeq = uint64(cursor)
+	sh.CursorSeq, sh.UpdatedAt = uint64(cursor), sh.UpdatedAt.UTC()
 	return sh, err
 }
 

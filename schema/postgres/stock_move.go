@@ -253,7 +253,7 @@ func (b *stockBatch) read(ctx context.Context, keys []stockKey, p position) (fou
 			err := rows.Scan(&n, &f.Offset, &tx, &f.UUID, &f.Payload, &f.size, &at, &last)
 			f.Tx = uint64(tx)
 			if at != nil {
-				f.CreatedAt = *at
+				f.CreatedAt = at.UTC()
 			}
 			if b.taken = n; n == last {
 				b.taken = len(keys) // what comes after has gone

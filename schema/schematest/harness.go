@@ -129,4 +129,5 @@ func Run[Tx any](t *testing.T, open Opener[Tx]) {
 	t.Run("tend", func(t *testing.T) { testTend(t, open) })
 	t.Run("accounts", func(t *testing.T) { testAccounts(t, open) })
 	t.Run("operators", func(t *testing.T) { testOperators(t, open) })
+	t.Run("times", func(t *testing.T) { testTimes(t, open) })
 }
