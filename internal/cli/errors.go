@@ -92,6 +92,8 @@ func hintFor(cmd *cobra.Command, err error) string {
 		return "use another --key for other content"
 	case errors.Is(err, schema.ErrInvalid):
 		return "change the fields named above and publish again; nothing was written"
+	case errors.Is(err, schema.ErrAlreadyReplayed):
+		return "`millbridge show ID` tells where the message is now"
 	case errors.Is(err, schema.ErrNotFound):
 		return "`millbridge outbox list` and `millbridge poison list` show what there is"
 	case errors.Is(err, context.Canceled):

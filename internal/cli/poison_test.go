@@ -66,11 +66,22 @@ func TestPoison_replay_and_drop(t *testing.T) {
 			t.Errorf("several without --yes: %s", r)
 		}
 		contains(t, w.must(t, "poison", "replay", a.ID).stdout, "1 message replayed")
-		r = w.run(t, "poison", "replay", a.ID)
-		if r.code != 1 || !strings.Contains(r.stderr, "not in the poison queue") {
-			t.Errorf("a second time: %s", r)
-		}
 		contains(t, w.must(t, "poison", "drop", c.ID).stdout, "1 message dropped")
+		for _, gone := range []struct {
+			args []string
+			want string
+		}{
+			{[]string{"replay", a.ID}, `no longer in the poison queue: for crm it was replayed before`},
+			{[]string{"drop", a.ID}, `no longer in the poison queue: for crm it was replayed before`},
+			{[]string{"replay", c.ID, "--target", "mail"}, `no longer in the poison queue: for mail it was dropped before`},
+			{[]string{"replay", a.ID, "--target", "mail"}, `is not in the poison queue: not found`},
+			{[]string{"drop", b.ID, "--target", "mail"}, `is in the poison queue for crm, and there is none for mail: not found`},
+			{[]string{"replay", "nope"}, `message "nope" is not in the poison queue: not found`},
+		} {
+			if r := w.run(t, append([]string{"poison"}, gone.args...)...); r.code != 1 || !strings.Contains(r.stderr, gone.want) {
+				t.Errorf("%v: %s, want %q", gone.args, r, gone.want)
+			}
+		}
 		contains(t, w.must(t, "poison", "replay", "--target", "crm", "--yes", "--json").stdout, `"result":"done"`, b.ID)
 		if left := w.must(t, "poison", "list", "--json").objects(t); len(left) != 0 {
 			t.Errorf("left: %v", left)

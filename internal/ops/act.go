@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	natsjs "github.com/nats-io/nats.go/jetstream"
 
+	"github.com/millbridge/millbridge/internal/deadletters"
 	"github.com/millbridge/millbridge/schema"
 )
 
@@ -63,11 +66,44 @@ func (s *Service) Act(ctx context.Context, o Order, each func(PoisonItem, error)
 			return w.out, fmt.Errorf("%s: %w", o.Action, err)
 		}
 		if id != "" && w.out.Selected == before {
-			return w.out, fmt.Errorf("%s: message %q is not in the poison queue: %w", o.Action, schema.OneLine(id), schema.ErrNotFound)
+			return w.out, fmt.Errorf("%s: %w", o.Action, s.notThere(ctx, q))
 		}
 	}
 	return w.out, nil
 }
+
+// notThere says why a query by id selects nothing: the message is another target's, or somebody has dealt with it before.
+func (s *Service) notThere(ctx context.Context, q PoisonQuery) error {
+	id := schema.OneLine(q.ID)
+	others, _, err := s.Poison(ctx, PoisonQuery{ID: q.ID})
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, item := range others {
+		if !slices.Contains(names, item.Target) {
+			names = append(names, item.Target)
+		}
+	}
+	if len(names) > 0 {
+		return fmt.Errorf("message %q is in the poison queue for %s, and there is none for %s: %w", id, strings.Join(names, ", "), schema.OneLine(q.Target), schema.ErrNotFound)
+	}
+	letters, _, err := s.box.List(ctx, deadletters.Filter{Handler: q.Target, ID: q.ID, Tombstones: true})
+	if err != nil && !errors.Is(err, natsjs.ErrStreamNotFound) {
+		return err
+	}
+	if n := len(letters); n > 0 {
+		last := letters[n-1]
+		return &doneBefore{fmt.Sprintf("message %q is no longer in the poison queue: for %s it was %s before", id, last.Handler, last.Tombstone)}
+	}
+	return fmt.Errorf("message %q is not in the poison queue: %w", id, schema.ErrNotFound)
+}
+
+// doneBefore is a [schema.ErrAlreadyReplayed] that says which of the two it was.
+type doneBefore struct{ text string }
+
+func (e *doneBefore) Error() string { return e.text }
+func (e *doneBefore) Unwrap() error { return schema.ErrAlreadyReplayed }
 
 type worker struct {
 	s     *Service
