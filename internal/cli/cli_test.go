@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -210,7 +211,11 @@ func TestCommands_of_the_database_need_no_NATS(t *testing.T) {
 	t.Parallel()
 	flags := []string{"--database-url", testkit.PostgresURL(testkit.EmptyPostgres(t))}
 	for _, args := range [][]string{
-		{"migrate", "up"}, {"migrate", "status"}, {"publish", "job", "crm", "x"}, {"outbox", "list"}, {"migrate", "down", "--force", "--yes"},
+		{"migrate", "up"},
+		{"migrate", "status"},
+		{"publish", "job", "crm", "x"},
+		{"outbox", "list"},
+		{"migrate", "down", "--force", "--yes"},
 		{"migrate", "down", "--yes"},
 	} {
 		if r := call(t, "", nil, append(args, flags...)...); r.code != 0 {
@@ -222,6 +227,27 @@ func TestCommands_of_the_database_need_no_NATS(t *testing.T) {
 		if r.code == 0 || !strings.Contains(r.stderr, "is set without nats.url") {
 			t.Errorf("%v: %s", args, r)
 		}
+	}
+}
+
+func TestConfig_check_tells_programs_what_is_wrong(t *testing.T) {
+	t.Parallel()
+	good := []string{"config", "check", "--json", "--database-url", "postgres://u:the-secret@h/d", "--nats-url", "nats://h"}
+	r := call(t, "", nil, good...)
+	if got := r.objects(t); r.code != 0 || len(got) != 1 || got[0]["ok"] != true || len(got[0]["faults"].([]any)) != 0 {
+		t.Errorf("nothing is wrong: %s", r)
+	}
+	vars := map[string]string{"MILLBRIDGE_STOP_TIMEOUT": "soon", "MILLBRIDGE_FORWARD": "perhaps"}
+	r = call(t, "", vars, good...)
+	if got := r.objects(t); r.code != 3 || len(got) != 1 || got[0]["ok"] != false || len(got[0]["faults"].([]any)) != 2 {
+		t.Errorf("two variables are wrong: %s", r)
+	}
+	r = call(t, "", map[string]string{"MILLBRIDGE_NATS_CREDS_FILE": "/nowhere"}, good...)
+	if got := r.objects(t); r.code != 3 || len(got) != 1 || !strings.Contains(fmt.Sprint(got[0]["faults"]), "nats.creds_file: open /nowhere") {
+		t.Errorf("a file is not there: %s", r)
+	}
+	if strings.Contains(r.String(), "the-secret") {
+		t.Errorf("a secret is printed: %s", r)
 	}
 }
 

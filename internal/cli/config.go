@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -19,18 +20,32 @@ Exit code 3 if something is wrong.`,
   millbridge config check --config /etc/millbridge/millbridge.yaml`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.loadConfig(cmd)
+			_, err := a.loadConfig(cmd)
+			c := a.flags.config // what could be read of it, even if something is wrong
+			if c == nil {
+				return err
+			}
 			if err == nil { // else targets cannot be opened
 				err = withHint(c.Try(), "correct what is named above; docs/targets.md tells about each type")
+			}
+			if a.flags.json {
+				faults := []string{}
+				if err != nil {
+					faults = a.redactAll(strings.Split(err.Error(), "\n"))
+				}
+				if printErr := object(a.env.Stdout, struct {
+					OK     bool     `json:"ok"`
+					Using  string   `json:"using"`
+					Faults []string `json:"faults"`
+				}{err == nil, c.String(), faults}); printErr != nil {
+					return printErr
+				}
 			}
 			if err != nil {
 				return wrongError{err}
 			}
 			if a.flags.json {
-				return object(a.env.Stdout, struct {
-					OK    bool   `json:"ok"`
-					Using string `json:"using"`
-				}{true, c.String()})
+				return nil
 			}
 			_, err = fmt.Fprintf(a.env.Stdout, "ok: %s, %s\n", escape(c.String()), count(len(c.Targets), "target"))
 			return err

@@ -14,8 +14,6 @@ import (
 	natsjs "github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
-	"github.com/millbridge/millbridge/handlers/configgroup"
-	"github.com/millbridge/millbridge/handlers/natslink"
 	"github.com/millbridge/millbridge/internal/config"
 	"github.com/millbridge/millbridge/internal/embedded"
 	"github.com/millbridge/millbridge/internal/killpoint"
@@ -242,7 +240,6 @@ func waitConnected(ctx context.Context, nc *nats.Conn) {
 }
 
 func connectNATS(c *config.Config, log *slog.Logger) (*nats.Conn, error) {
-	n := c.NATS
 	opts := append(jetstream.ConnectOptions(),
 		nats.Name("millbridge"),
 		nats.Timeout(connectWait),
@@ -255,16 +252,12 @@ func connectNATS(c *config.Config, log *slog.Logger) (*nats.Conn, error) {
 		nats.ReconnectHandler(func(*nats.Conn) { log.Info("NATS is back") }),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { log.Warn("NATS client", "error", err) }),
 	)
-	signIn, err := natslink.Settings{
-		CredsFile: n.CredsFile, NKeyFile: n.NKeyFile, Token: configgroup.NewSecret(n.Token.Reveal()),
-		User: n.User, Password: configgroup.NewSecret(n.Password.Reveal()),
-		TLSCAFile: n.CAFile, TLSCertFile: n.CertFile, TLSKeyFile: n.KeyFile,
-	}.Options()
+	signIn, err := c.NATS.SignIn().Options()
 	if err != nil {
 		return nil, fmt.Errorf("nats.%w", err)
 	}
 	urls := ""
-	for i, u := range n.URLs {
+	for i, u := range c.NATS.URLs {
 		if i > 0 {
 			urls += ","
 		}

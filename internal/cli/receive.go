@@ -2,14 +2,11 @@ package cli
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"sync"
 	"time"
 
@@ -37,7 +34,7 @@ func (o *opened) serveReceiver(ctx context.Context, bridge *router.Bridge) (stop
 	if err != nil {
 		return nil, schema.WithKind(schema.Permanent, err)
 	}
-	tlsConfig, err := receiveTLS(r.CertFile, r.KeyFile, r.ClientCAFile)
+	tlsConfig, err := r.TLS()
 	if err != nil {
 		return nil, schema.WithKind(schema.Permanent, err)
 	}
@@ -72,28 +69,4 @@ func (o *opened) serveReceiver(ctx context.Context, bridge *router.Bridge) (stop
 		}
 		group.Wait()
 	}, nil
-}
-
-// receiveTLS reads the files; nil without any.
-func receiveTLS(certFile, keyFile, clientCAFile string) (*tls.Config, error) {
-	if certFile == "" {
-		return nil, nil
-	}
-	cert, err := tls.LoadX509KeyPair(certFile, keyFile)
-	if err != nil {
-		return nil, fmt.Errorf("receive.tls.cert_file: %w", err)
-	}
-	cfg := &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
-	if clientCAFile == "" {
-		return cfg, nil
-	}
-	pem, err := os.ReadFile(clientCAFile)
-	if err != nil {
-		return nil, fmt.Errorf("receive.tls.client_ca_file: %w", err)
-	}
-	cfg.ClientCAs, cfg.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
-	if !cfg.ClientCAs.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("receive.tls.client_ca_file: %s has no certificate", clientCAFile)
-	}
-	return cfg, nil
 }

@@ -74,15 +74,20 @@ func (c *Config) checkNATS(bad func(key, format string, args ...any)) {
 			bad("nats.url", "is not an address such as nats://host:4222")
 		}
 	}
-	var ways []string
-	for _, w := range []struct{ name, value string }{
-		{"nats.creds_file", n.CredsFile},
-		{"nats.nkey_file", n.NKeyFile},
-		{"nats.token", n.Token.Reveal()},
-		{"nats.user", n.User},
-	} {
-		if w.value != "" {
-			ways = append(ways, w.name)
+	type named struct{ key, value string }
+	given := func(list ...named) (keys []string) {
+		for _, s := range list {
+			if s.value != "" {
+				keys = append(keys, s.key)
+			}
+		}
+		return keys
+	}
+	ways := given(named{"nats.creds_file", n.CredsFile}, named{"nats.nkey_file", n.NKeyFile}, named{"nats.token", n.Token.Reveal()}, named{"nats.user", n.User})
+	if c.Embedded() {
+		files := given(named{"nats.tls.ca_file", n.CAFile}, named{"nats.tls.cert_file", n.CertFile})
+		for _, key := range slices.Concat(ways, files) {
+			bad(key, "is set without nats.url; the embedded default has a server of its own")
 		}
 	}
 	if len(ways) > 1 {

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/millbridge/millbridge/handlers/configgroup"
+	"github.com/millbridge/millbridge/handlers/natslink"
 	"github.com/millbridge/millbridge/handlers/peer"
 	"github.com/millbridge/millbridge/schema"
 )
@@ -51,6 +53,15 @@ type NATS struct {
 	CertFile     string
 	KeyFile      string
 	Replicas     int // of the streams; 0 means 3, or 1 on the embedded default
+}
+
+// SignIn is how to sign in, as the connection takes it. The addresses are not in it.
+func (n *NATS) SignIn() natslink.Settings {
+	return natslink.Settings{
+		CredsFile: n.CredsFile, NKeyFile: n.NKeyFile, Token: configgroup.NewSecret(n.Token.Reveal()),
+		User: n.User, Password: configgroup.NewSecret(n.Password.Reveal()),
+		TLSCAFile: n.CAFile, TLSCertFile: n.CertFile, TLSKeyFile: n.KeyFile,
+	}
 }
 
 // Metrics says where run tells a monitoring system how it is doing.

@@ -146,6 +146,8 @@ func TestParse_checks_values(t *testing.T) {
 		"database: {url: 'mysql://h'}":                                                "database.url: is not an address",
 		"nats: {url: 'http://h'}":                                                     "nats.url: is not an address",
 		"nats: {token: a, user: b}":                                                   "nats.user: is set together with nats.token",
+		"nats: {user: b}":                                                             "m.yaml:1: nats.user: is set without nats.url",
+		"nats: {tls: {ca_file: a}}":                                                   "m.yaml:1: nats.tls.ca_file: is set without nats.url",
 		"nats: {tls: {cert_file: a}}":                                                 "nats.tls.cert_file: and nats.tls.key_file go together",
 		"nats: {replicas: 2}":                                                         "nats.replicas: must be 1, 3 or 5",
 		"events_ttl: 1ms":                                                             "events_ttl: must be at least 1s",

@@ -1,7 +1,11 @@
 package config
 
 import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 
@@ -43,6 +47,30 @@ func (c *Config) Receiver() peer.ReceiverConfig {
 		r.Senders[name] = s
 	}
 	return r
+}
+
+// TLS reads the files; nil without any. A fault begins with the key that it belongs to.
+func (r *Receive) TLS() (*tls.Config, error) {
+	if r.CertFile == "" {
+		return nil, nil
+	}
+	cert, err := tls.LoadX509KeyPair(r.CertFile, r.KeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("receive.tls.cert_file: %w", err)
+	}
+	cfg := &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
+	if r.ClientCAFile == "" {
+		return cfg, nil
+	}
+	pem, err := os.ReadFile(r.ClientCAFile)
+	if err != nil {
+		return nil, fmt.Errorf("receive.tls.client_ca_file: %w", err)
+	}
+	cfg.ClientCAs, cfg.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
+	if !cfg.ClientCAs.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("receive.tls.client_ca_file: %s has no certificate", r.ClientCAFile)
+	}
+	return cfg, nil
 }
 
 func (c *Config) receiveSettings() []setting {

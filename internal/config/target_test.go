@@ -143,6 +143,37 @@ targets:
 	}
 }
 
+// What Load does not open, and what only a driver can read.
+func TestTry_reads_what_the_servers_need(t *testing.T) {
+	t.Parallel()
+	garbage := write(t, "garbage.pem", "garbage")
+	for text, want := range map[string]string{
+		"database: {url: 'postgres://u:the-secret@h/d?sslmode=bogus'}\nnats: {url: nats://h}":                    "m.yaml:1: database.url: ",
+		"database: {url: 'postgres://u:the-secret@h:notaport/d'}\nnats: {url: nats://h}":                         "m.yaml:1: database.url: ",
+		"database: {url: 'postgres://h/d?sslmode=verify-full&sslrootcert=/nowhere'}\nnats: {url: nats://h}":      "/nowhere",
+		"database: {url: 'postgres://h/d'}\nnats:\n  url: nats://h\n  creds_file: /nowhere":                      "m.yaml:4: nats.creds_file: open /nowhere: no such file",
+		"database: {url: 'postgres://h/d'}\nnats:\n  url: nats://h\n  nkey_file: /nowhere":                       "m.yaml:4: nats.nkey_file: ",
+		"database: {url: 'postgres://h/d'}\nnats: {url: nats://h, tls: {ca_file: /nowhere}}":                     "m.yaml:2: nats.tls.ca_file: open /nowhere: no such file",
+		"database: {url: 'postgres://h/d'}\nnats: {url: nats://h, tls: {ca_file: " + garbage + "}}":              "m.yaml:2: nats.tls.ca_file: " + garbage + " has no certificate",
+		"database: {url: 'postgres://h/d'}\nnats: {url: nats://h, tls: {cert_file: /nowhere, key_file: /there}}": "m.yaml:2: nats.tls.cert_file: open /nowhere: no such file",
+		"receive:\n  listen: ':1'\n  origin: o\n  peers: {p: {secrets: [whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA], allow: [jobs.crm.>]}}\n" +
+			"  tls: {cert_file: /nowhere, key_file: /there}": "m.yaml:5: receive.tls.cert_file: open /nowhere: no such file",
+	} {
+		c, err := config.Parse("m.yaml", []byte(text))
+		if err != nil {
+			t.Errorf("%q: %v", text, err)
+			continue
+		}
+		if err := c.Try(); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "the-secret") {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+	c, err := config.Parse("m.yaml", []byte("database: {url: 'host=/run/postgres dbname=d sslmode=prefer'}\nnats: {url: nats://h}"))
+	if err != nil || c.Try() != nil {
+		t.Errorf("%v, %v", err, c.Try())
+	}
+}
+
 // A webhook without secrets is not signed: an empty file must not make it one.
 func TestLoad_a_file_of_secrets_that_is_empty(t *testing.T) {
 	t.Parallel()
