@@ -22,6 +22,7 @@ import (
 	"github.com/millbridge/millbridge/internal/embedded"
 	"github.com/millbridge/millbridge/internal/filelock"
 	"github.com/millbridge/millbridge/internal/testkit"
+	"github.com/millbridge/millbridge/publishers/jetstream"
 )
 
 // process is a command that stays up.
@@ -220,6 +221,19 @@ func TestRun_refuses_a_database_that_is_not_migrated(t *testing.T) {
 	if r.code != 1 || !strings.Contains(r.stderr, "millbridge run --migrate") {
 		t.Errorf("got %s", r)
 	}
+	if r = call(t, "", nil, append([]string{"verify"}, flags...)...); r.code != 1 || !strings.Contains(r.stderr, "Try: `millbridge migrate up`") {
+		t.Errorf("verify: %s", r)
+	}
+	if r = call(t, "", nil, append([]string{"migrate", "up"}, flags...)...); r.code != 0 {
+		t.Errorf("migrate: %s", r)
+	}
+	r = call(t, "", nil, append([]string{"status"}, flags...)...)
+	if r.code != 3 || strings.Count(r.stdout, "`millbridge run` makes it") != 3 || strings.Contains(r.stdout, "repair") {
+		t.Errorf("status before the first run: %s", r)
+	}
+	if r = call(t, "", nil, append([]string{"migrate", "down", "--yes"}, flags...)...); r.code != 0 {
+		t.Errorf("migrate down: %s", r)
+	}
 	if r = call(t, "", nil, append([]string{"run", "--migrate", "--drain"}, flags...)...); r.code != 0 {
 		t.Errorf("with --migrate: %s", r)
 	}
@@ -285,6 +299,13 @@ func TestRun_asks_for_three_copies_unless_told(t *testing.T) {
 	r := call(t, "", nil, "run", "--drain", "--database-url", testkit.PostgresURL(pool), "--nats-url", server.URL())
 	if r.code != 1 || !strings.Contains(r.stderr, "nats.replicas") {
 		t.Errorf("one server cannot hold three copies: %s", r)
+	}
+	if err := jetstream.EnsureStreams(t.Context(), server.JetStream(t), jetstream.StreamsConfig{}); err != nil {
+		t.Fatal(err)
+	}
+	r = call(t, "", nil, "run", "--drain", "--database-url", testkit.PostgresURL(pool), "--nats-url", server.URL())
+	if r.code != 1 || !strings.Contains(r.stderr, "replicas is 1, want 3 or more, as nats.replicas (Replicas in Go) asks for") {
+		t.Errorf("streams with one copy: %s", r)
 	}
 }
 

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millbridge/millbridge/internal/ops"
+	"github.com/millbridge/millbridge/schema"
 )
 
 func (a *app) verifyCommand() *cobra.Command {
@@ -36,6 +38,9 @@ Exit code 3 if something is unaccounted for, 1 if something could not be read, w
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.withBridge(cmd, func(ctx context.Context, o *opened) error {
 				v, err := o.ops.Verify(ctx, ops.VerifyOptions{Quick: quick, Progress: a.progress})
+				if errors.Is(err, schema.ErrNotMigrated) || errors.Is(err, schema.ErrSchemaTooNew) {
+					return err
+				}
 				if err != nil {
 					return withHint(err, "nothing is proved; run it again when database and NATS answer")
 				}

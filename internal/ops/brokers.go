@@ -29,7 +29,7 @@ type Stream struct {
 
 	waits     map[string]int64 // jobs and replays by the filter of the one handler that they wait for
 	fault     error            // of its settings
-	unguarded error // nil if the consumer is there that keeps others from eating cursors
+	unguarded error            // nil if the consumer is there that keeps others from eating cursors
 }
 
 // Consumer is the durable consumer of a target, of a subscription or of a handler's replays.
@@ -236,4 +236,6 @@ func faultOf(info *natsjs.ConsumerInfo) string {
 }
 
 // takes reports whether the consumer takes all that matches the filter.
-func (c Consumer) takes(filter string) bool { return len(c.filters) == 0 || jetstream.Covers(c.filters, filter) }
+func (c Consumer) takes(filter string) bool {
+	return len(c.filters) == 0 || jetstream.Covers(c.filters, filter)
+}

@@ -107,14 +107,27 @@ func unforwarded(st *Status, stream schema.Stream) (numbers []string) {
 	return numbers
 }
 
+// nothingSent tells a bridge that has never run: nothing can have been in streams that are missing.
+func nothingSent(st *Status) bool {
+	return len(st.Shards) > 0 && !slices.ContainsFunc(st.Shards, func(sh Shard) bool { return sh.Sent > 0 })
+}
+
 func (s *Service) judgeStream(st *Status, stream Stream, waiting map[schema.Stream]int64, reason func(string, ...any)) {
-	if stream.Missing && stream.Role == "dead" {
-		reason("stream %s is missing: messages that are given up stay where they are; `millbridge repair --stream-recreated` makes it anew", stream.Name)
-		return
-	}
 	if stream.Missing {
+		remedy := ""
+		switch {
+		case nothingSent(st):
+			remedy = "; `millbridge run` makes it"
+		case stream.Role == "dead":
+			remedy = "; `millbridge repair --stream-recreated` makes it anew"
+		}
+		if stream.Role == "dead" {
+			reason("stream %s is missing: messages that are given up stay where they are%s", stream.Name, remedy)
+			return
+		}
 		subjects := s.cfg.Subjects.Full(stream.Role + ".>")
-		reason("stream %s is missing: messages of %s have nowhere to go, rows waiting in the outbox: %d", stream.Name, subjects, waiting[schema.Stream(stream.Role)])
+		reason("stream %s is missing: messages of %s have nowhere to go, rows waiting in the outbox: %d%s",
+			stream.Name, subjects, waiting[schema.Stream(stream.Role)], remedy)
 		return
 	}
 	if stream.fault != nil {

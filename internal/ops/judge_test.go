@@ -51,7 +51,9 @@ func TestJudge(t *testing.T) {
 			st.Backlogs = []Backlog{{InOutbox, schema.Events, "e", 3, 1}}
 		}, "nobody forwards shard 0 of events", ""},
 		"nothing to do":     {func(st *Status) { st.Shards[1].LeaseSeconds = -3 }, "", ""},
-		"missing stream":    {func(st *Status) { st.Streams[0].Missing = true }, "stream MB_JOBS is missing: messages of mb.jobs.>", ""},
+		"missing stream":    {func(st *Status) { st.Streams[0].Missing = true }, "stream MB_JOBS is missing: messages of mb.jobs.> have nowhere to go, rows waiting in the outbox: 0; `millbridge run` makes it", ""},
+		"no letters yet":    {func(st *Status) { st.Streams[2].Missing = true }, "stream MB_DEAD is missing: messages that are given up stay where they are; `millbridge run` makes it", ""},
+		"letters are lost":  {func(st *Status) { st.Streams[2].Missing, st.Shards[0].Sent = true, 1 }, "stay where they are; `millbridge repair --stream-recreated` makes it anew", ""},
 		"two copies":        {func(st *Status) { st.Streams[1].Replicas = 2 }, "", "stream MB_EVENTS has 2 of 3 copies"},
 		"idle with nothing": {consumer(0, 0, false, time.Hour), "", ""},
 		"just started":      {consumer(5, 0, false, 9*time.Second), "", ""},

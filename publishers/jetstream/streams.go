@@ -259,7 +259,7 @@ func streamFaults(have, want jetstream.StreamConfig, replicas int, maxPayload in
 	fault(have.MaxMsgsPerSubject > 0,
 		"max_msgs_per_subject is %d, want none: messages would push others out, or be refused although there is room", have.MaxMsgsPerSubject)
 	fault(have.Storage != want.Storage, "storage is %v, want %v", have.Storage, want.Storage)
-	fault(have.Replicas < replicas, "replicas is %d, want %d or more", have.Replicas, replicas)
+	fault(have.Replicas < replicas, "replicas is %d, want %d or more, as nats.replicas (Replicas in Go) asks for", have.Replicas, replicas)
 	fault(have.NoAck, "no_ack is set: the server would not confirm what it stores")
 	fault(have.Sealed, "it is sealed")
 	fault(have.DenyPurge, "deny_purge is set: cursors could not replace each other")
