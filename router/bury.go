@@ -1,7 +1,6 @@
 package router
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -14,8 +13,11 @@ func (c *chain) buryForeign(ctx context.Context, r *run, err error) outcome {
 	letter := r.letter(c.name)
 	letter.ID, letter.Replay = fmt.Sprintf("seq-%d", r.delivery.Sequence), 0
 	letter.Cause, letter.Reason = schema.CauseUndecodable, schema.Reason(err)
-	id, _ := schema.WatermillHeader(r.delivery.Header)
-	return c.buryUnkeyed(ctx, letter, schema.Run{Key: schema.InboxKey{Handler: c.name}, MessageID: cmp.Or(id, letter.ID), Sequence: c.accountable(r)})
+	run := schema.Run{Key: schema.InboxKey{Handler: c.name}, MessageID: letter.ID, Sequence: c.accountable(r)}
+	if id, _ := schema.WatermillHeader(r.delivery.Header); id != "" {
+		run.MessageID = schema.UsableID(id)
+	}
+	return c.buryUnkeyed(ctx, letter, run)
 }
 
 // buryUnkeyed buries a message that no inbox row stands for.

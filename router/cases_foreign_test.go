@@ -3,6 +3,7 @@ package router_test
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"fmt"
 	"maps"
 	"slices"
@@ -113,6 +114,68 @@ func TestC10_messages_for_somebody_else(t *testing.T) {
 		}
 		tally, err := bridge.Drain(t.Context())
 		if err != nil || tally.Counts != (router.Counts{Dead: 2}) {
+			t.Errorf("tally %+v, error %v", tally, err)
+		}
+		for _, l := range b.letters() {
+			if l.Cause != schema.CauseUndecodable {
+				t.Errorf("letter %+v", l.DeadLetter)
+			}
+		}
+	})
+}
+
+// A message that names our outbox as its source, but has an id that no database takes.
+func TestC10_forged_messages_with_impossible_ids(t *testing.T) {
+	var long strings.Builder // not to be compressed
+	for range 200 {
+		long.WriteString(rand.Text())
+	}
+	for name, id := range map[string]string{"not_utf_8": "\xff\xfe", "long": long.String(), "none": ""} {
+		t.Run(name, func(t *testing.T) {
+			onBoth(t, func(t *testing.T, b *bench) {
+				bridge := b.open()
+				b.target(bridge, "billing", quick(1), func(context.Context, schema.Envelope) error { return nil })
+				info, err := b.store.Info(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				msg := &nats.Msg{Subject: "mb.jobs.billing.charge", Header: nats.Header{
+					schema.HeaderID: {id}, schema.HeaderVersion: {"2"}, schema.HeaderSource: {schema.SourceOf(info.ID)},
+				}, Data: []byte("x")}
+				ack, err := b.js.PublishMsg(t.Context(), msg)
+				if err != nil {
+					t.Fatal(err)
+				}
+				b.run(bridge)
+				l := b.awaitLetters(1)[0]
+				b.awaitNoJobs()
+				if l.Cause != schema.CauseUndecodable || l.ID != fmt.Sprintf("seq-%d", ack.Sequence) || nats.Header(l.Header).Get(schema.HeaderID) != id {
+					t.Errorf("letter %+v", l.DeadLetter)
+				}
+			})
+		})
+	}
+}
+
+// A replay with a number that no column holds is not run: its end could not be noted.
+func TestC10_replays_with_impossible_numbers(t *testing.T) {
+	onBoth(t, func(t *testing.T, b *bench) {
+		bridge := b.open()
+		b.target(bridge, "billing", quick(3), func(_ context.Context, env schema.Envelope) error {
+			t.Errorf("handled %+v", env)
+			return nil
+		})
+		numbers := []string{"2147483648", "4294967297", "9223372036854775808"}
+		for _, number := range numbers {
+			msg := &nats.Msg{Subject: "mb.replay.billing.charge", Header: nats.Header{
+				schema.HeaderID: {"r"}, schema.HeaderType: {"job.billing.charge"}, schema.HeaderReplayOf: {"x"}, schema.HeaderReplay: {number},
+			}, Data: []byte("x")}
+			if _, err := b.js.PublishMsg(t.Context(), msg); err != nil {
+				t.Fatal(err)
+			}
+		}
+		tally, err := bridge.Drain(t.Context())
+		if err != nil || tally.Counts != (router.Counts{Dead: int64(len(numbers))}) {
 			t.Errorf("tally %+v, error %v", tally, err)
 		}
 		for _, l := range b.letters() {

@@ -61,11 +61,11 @@ func decode(relative string, header map[string][]string, payload []byte) (Envelo
 		return e, fmt.Errorf("neither %s nor %s names an id", HeaderID, HeaderCEID)
 	}
 	e.Key = percentDecode(ours.get(HeaderKey))
-	if !isID(e.ID) { // a foreign id that cannot be part of a subject
+	if id := UsableID(e.ID); id != e.ID {
 		if e.Key == "" {
 			e.Key = e.ID
 		}
-		e.ID = RowID(e.ID).String()
+		e.ID = id
 	}
 	e.OrderingKey = percentDecode(ours.get(HeaderOrderingKey))
 	e.Tenant = percentDecode(ours.get(HeaderTenant))

@@ -74,6 +74,14 @@ func RowID(id string) UUID {
 	return u
 }
 
+// UsableID returns id, or the UUID of [RowID] as text if it is one of another publisher that cannot be part of a subject.
+func UsableID(id string) string {
+	if isID(id) {
+		return id
+	}
+	return RowID(id).String()
+}
+
 // hashFields hashes a list of strings so that no two different lists have the same input: each is preceded by its length.
 func hashFields(fields ...string) [32]byte {
 	var few [512]byte

@@ -142,9 +142,11 @@ func (l *look) stream(ctx context.Context, role schema.Stream) (natsjs.Stream, e
 	return nil, nil
 }
 
-// ours reports whether a message was sent by this outbox, and gives its id.
+// ours reports whether a message says that this outbox has sent it, and gives its id, as databases know it.
 func (l *look) ours(m *stored) (id string, ours bool) {
-	id, _ = schema.WatermillHeader(m.Header)
+	if id, _ = schema.WatermillHeader(m.Header); id != "" {
+		id = schema.UsableID(id)
+	}
 	source := m.Header[schema.HeaderSource]
 	return id, len(source) == 1 && source[0] == l.source
 }
@@ -255,7 +257,7 @@ func (l *look) scanJobs(ctx context.Context, stream natsjs.Stream, c cut) (scann
 			}
 			first := id
 			if of := m.Header[schema.HeaderReplayOf]; len(of) == 1 {
-				first = of[0]
+				first = schema.UsableID(of[0])
 			}
 			if m.Seq <= c.seq {
 				parts[n].sent = append(parts[n].sent, schema.Sent{Sequence: m.Seq, MessageID: first})
