@@ -133,6 +133,11 @@ func TestUsage_errors_exit_with_2_and_a_hint(t *testing.T) {
 		{"outbox", "list", "--status", "dispatched"},
 		{"config", "check", "--set", "x"},
 		{"migrate", "up", "--max-payload", "much"},
+		{"status", "--log-level", "loud"},
+		{"status", "--prefix", "a.b"},
+		{"run", "--set", "stop_timeout=soon"},
+		{"run", "--set", "stop_timout=1s", "--set", "nats.replicas=2"},
+		{"migrate", "up", "--database-url", "mysql://h/d"},
 	} {
 		r := call(t, "", nil, args...)
 		lines := strings.Split(strings.TrimSpace(r.stderr), "\n")

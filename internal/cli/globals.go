@@ -64,10 +64,23 @@ func (a *app) loadConfigFor(cmd *cobra.Command, n need) (*config.Config, error) 
 	}
 	c, err := config.Load(src)
 	a.flags.config = c
-	if err != nil {
-		return nil, withHint(err, "correct what is named above; `millbridge config print` shows all keys with their origin")
+	if err == nil {
+		return c, nil
 	}
-	return c, nil
+	if onlyFlags(err) {
+		err = usageError{err}
+	}
+	return nil, withHint(err, "correct what is named above; `millbridge config print` shows all keys with their origin")
+}
+
+// onlyFlags reports that everything that is wrong with the configuration was given on the command line.
+func onlyFlags(err error) bool {
+	for fault := range strings.SplitSeq(err.Error(), "\n") {
+		if !strings.HasPrefix(fault, "flag ") {
+			return false
+		}
+	}
+	return true
 }
 
 // redact takes the configuration's secrets out of text that somebody else wrote.
