@@ -8,11 +8,16 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+
 	"github.com/millbridge/millbridge/handlers"
 	"github.com/millbridge/millbridge/publishers"
+	"github.com/millbridge/millbridge/publishers/jetstream"
 	"github.com/millbridge/millbridge/router"
 	"github.com/millbridge/millbridge/router/embedded"
 	"github.com/millbridge/millbridge/schema"
+	"github.com/millbridge/millbridge/schema/postgres"
 )
 
 // A whole bridge on the embedded default: SQLite and a NATS server in the process, in one directory.
@@ -105,4 +110,28 @@ func Example_transaction() {
 	// Output:
 	// send a letter about Middlemarch
 	// handled 2 error <nil>
+}
+
+// The same bridge on PostgreSQL and NATS servers. The database has been migrated.
+func Example_servers() {
+	ctx := context.Background()
+	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer pool.Close()
+	conn, err := nats.Connect(os.Getenv("NATS_URL"), jetstream.ConnectOptions()...)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer conn.Close()
+	store := postgres.New(pool, postgres.Options{})
+	defer store.Close()
+	bridge, err := router.Open(ctx, router.Config{Store: store, Conn: conn, Replicas: 3})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := bridge.Run(ctx); err != nil {
+		log.Fatal(err)
+	}
 }

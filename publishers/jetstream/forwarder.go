@@ -125,6 +125,8 @@ type Forwarder struct {
 	fault  string // why the shards cannot be loaded
 }
 
+const madeWith = ": make it with nats.Connect(url, jetstream.ConnectOptions()...), from publishers/jetstream"
+
 // NewForwarder returns a forwarder for one database. It does no I/O. The connection must have been made with
 // [ConnectOptions]. The streams should have been seen by [EnsureStreams]; if they are missing, rows wait.
 func NewForwarder(store Store, nc *nats.Conn, cfg ForwarderConfig) (*Forwarder, error) {
@@ -132,10 +134,10 @@ func NewForwarder(store Store, nc *nats.Conn, cfg ForwarderConfig) (*Forwarder, 
 		return nil, fmt.Errorf("configure forwarder: %w", err)
 	}
 	if nc.Opts.ReconnectBufSize >= 0 {
-		return nil, errors.New("configure forwarder: the connection keeps messages back while it is down and sends them later: use nats.ReconnectBufSize(-1)")
+		return nil, errors.New("configure forwarder: the connection keeps messages back while it is down and sends them later" + madeWith)
 	}
 	if !nc.Opts.AllowReconnect || nc.Opts.MaxReconnect >= 0 {
-		return nil, errors.New("configure forwarder: the connection gives up after some time: use nats.MaxReconnects(-1)")
+		return nil, errors.New("configure forwarder: the connection gives up after some time" + madeWith)
 	}
 	js, err := jetstream.New(nc)
 	if err != nil {
