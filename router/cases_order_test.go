@@ -215,6 +215,45 @@ func crashesAreBlamed(t *testing.T, policy handlers.Policy) {
 	}
 }
 
+// The process that takes a target over has deliveries with numbers that the one before it has had: their attempts count all
+// the same.
+func TestOrdered_a_take_over_adds_no_attempts(t *testing.T) {
+	t.Parallel()
+	const attempts = 6
+	for before := 1; before < 5; before++ {
+		t.Run(fmt.Sprint(before), func(t *testing.T) {
+			t.Parallel()
+			b := onSQLite(t)
+			policy := orderedPolicy(attempts)
+			policy.Mode, policy.Retry.Base = handlers.ModeTx, 500*time.Millisecond
+			var seen calls
+			open := func(edits ...func(*router.Config)) *router.Bridge {
+				bridge := b.open(edits...)
+				b.target(bridge, "ledger", policy, func(_ context.Context, env schema.Envelope) error { seen.add(env); return errFlaky })
+				return bridge
+			}
+			first := open()
+			job := schema.NewJob("ledger", "book", nil, schema.WithOrderingKey("account"))
+			b.publish(first, job)
+			stop := b.run(first)
+			b.eventually(func() error { // it waits in the process now
+				rec, err := b.store.InboxByMessage(t.Context(), job.ID)
+				if err != nil || len(rec) != 1 || rec[0].Attempts < before {
+					return fmt.Errorf("records %+v, error %v", rec, err)
+				}
+				return nil
+			})
+			if err := stop(); err != nil {
+				t.Fatal(err)
+			}
+			b.run(open(noForward))
+			if letter := b.awaitLetters(1)[0]; letter.Attempts != attempts || seen.count() != attempts {
+				t.Errorf("%d calls and a letter with %d attempts, want %d", seen.count(), letter.Attempts, attempts)
+			}
+		})
+	}
+}
+
 // handOutInVain makes the consumer of a target and has the server hand out all its messages several times.
 func (b *bench) handOutInVain(target string, times int) {
 	b.Helper()

@@ -95,7 +95,7 @@ func newWorld(rt *rapid.T, store modelStore, mode handlers.Mode, handler string)
 	return &world{
 		T: rt, store: store, mode: mode, handler: handler,
 		policy: handlers.Policy{
-			Retry: schema.RetryPolicy{MaxAttempts: 2, Base: 1, Factor: 1}, Mode: mode, MaxCrashes: 4, Timeout: time.Hour,
+			Retry: schema.RetryPolicy{MaxAttempts: rapid.IntRange(2, 3).Draw(rt, "attempts"), Base: 1, Factor: 1}, Mode: mode, MaxCrashes: 4, Timeout: time.Hour,
 		}.OrDefault(),
 		runs:    newRuns(store, time.Hour, slog.New(slog.DiscardHandler)),
 		letters: map[string]*modelLetter{}, effects: map[life][]string{}, cancelled: map[life][]string{}, done: map[life]bool{},
@@ -123,6 +123,11 @@ func (w *world) move() {
 	for _, m := range w.stream {
 		if !m.acked && len(w.actors) < 4 {
 			add(func() { w.deliver(m) }, "deliver %s", m.env.ID)
+		}
+	}
+	for _, m := range w.stream {
+		if m.delivered > 0 && !m.acked && !slices.ContainsFunc(w.actors, func(a *actor) bool { return a.message == m }) {
+			add(func() { m.delivered = 0 }, "the consumer counts deliveries of %s anew", m.env.ID)
 		}
 	}
 	for _, a := range w.actors {

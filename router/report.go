@@ -34,6 +34,7 @@ func (c *chain) markDone(ctx context.Context, r *run) error {
 
 // fail records a failure or a verdict. With a verdict it reports, too, in the same transaction.
 func (c *chain) fail(ctx context.Context, r *run, f schema.Failure) (rec schema.InboxRecord, err error) {
+	f.Attempts = r.record.Attempts
 	if r.env.ReplyTo == nil || !f.Dead && !f.Cancelled {
 		return c.inbox.Fail(ctx, r.inbox, f)
 	}

@@ -92,7 +92,7 @@ func (r InboxRow) Start(run Run, state InboxState, now time.Time) InboxRow {
 // Fail returns the row with a failure of the run entered; ok is false if the run has nothing to enter here any more.
 // Entering the failure of a delivery again changes nothing.
 func (r InboxRow) Fail(run Run, f Failure, now time.Time) (next InboxRow, ok bool) {
-	if r.recorded(run, f) {
+	if r.Records(run, f) {
 		return r, true
 	}
 	if r.decide(run, now) != ClaimRun {
@@ -109,11 +109,16 @@ func (r InboxRow) Fail(run Run, f Failure, now time.Time) (next InboxRow, ok boo
 	return next, true
 }
 
-// recorded reports whether this failure of this delivery is in the row already: the answer of the first call was lost.
-// A run that has started again has no next try.
-func (r InboxRow) recorded(run Run, f Failure) bool {
+// Records reports whether this failure of this delivery is in the record already: the answer of the first call was lost.
+// A run that has started again under a lease has no next try. The delivery's number alone does not tell: a consumer that
+// was made anew gives it to another delivery, which then knows of more attempts.
+func (r InboxRecord) Records(run Run, f Failure) bool {
 	state, _ := f.State()
-	return r.State == InboxRunning && state == InboxRunning && r.LeaseOwner == "" && !r.NextTry.IsZero() &&
+	attempts := f.Attempts
+	if f.Attempted {
+		attempts++
+	}
+	return r.State == InboxRunning && state == InboxRunning && r.LeaseOwner == "" && !r.NextTry.IsZero() && r.Attempts == attempts &&
 		r.Deliveries == f.Deliveries && r.MessageID == run.MessageID && r.Replay == run.Replay
 }
 

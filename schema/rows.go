@@ -267,6 +267,7 @@ type ClaimResult struct {
 type Failure struct {
 	Reason     string // one line
 	Attempted  bool   // the handler ran: counts as an attempt
+	Attempts   int    // recorded when the run was let start, see [InboxRecord.Records]
 	Deliveries uint64 // the broker's delivery count now
 	Dead       bool   // verdict: give up
 	Cancelled  bool   // verdict: no longer wanted. The key is done, with [CauseCancelled] and the reason

@@ -60,10 +60,10 @@ func fail(ctx context.Context, do runFunc, run schema.Run, f schema.Failure, bef
 	err := do(ctx, append(before,
 		statement{sql: sqlFail, each: read(&written), args: []any{
 			hash[:], run.Key.Handler, run.MessageID, run.BodyHash[:], run.Replay, string(state), run.Owner, attempts,
-			int64(f.Deliveries), string(cause), schema.OneLine(f.Reason), f.RetryIn.Microseconds(), int64(run.Sequence),
+			int64(f.Deliveries), string(cause), schema.OneLine(f.Reason), f.RetryIn.Microseconds(), int64(run.Sequence), f.Attempts,
 		}},
 		statement{sql: sqlLookup, each: read(&found), args: []any{hash[:]}})...)
-	if err == nil && !written && !noted(record, run, f) {
+	if err == nil && !written && !record.Records(run, f) {
 		err = leaseLost()
 	}
 	if err != nil {
@@ -86,15 +86,9 @@ var sqlFail = `
 	       stream_seq = excluded.stream_seq
 	 WHERE ` + mayRun("$7::text") + `
 	   AND NOT (i.state = excluded.state AND i.owner IS NULL AND i.deliveries = excluded.deliveries AND i.next_try IS NOT NULL
+	            AND i.attempts = $14::integer + excluded.attempts -- see InboxRecord.Records
 	            AND i.message_id = excluded.message_id AND i.replay = excluded.replay)
 	RETURNING ` + inboxColumns
-
-// noted reports whether the record has this failure already: the answer to the first call was lost.
-func noted(r schema.InboxRecord, run schema.Run, f schema.Failure) bool {
-	state, _ := f.State()
-	return r.State == schema.InboxRunning && state == schema.InboxRunning && r.LeaseOwner == "" && r.Deliveries == f.Deliveries &&
-		r.MessageID == run.MessageID && r.Replay == run.Replay && !r.NextTry.IsZero()
-}
 
 // Free ends a run's lease and notes nothing else. It does nothing if the run has none.
 func (s *Store) Free(ctx context.Context, run schema.Run) error {

@@ -230,6 +230,22 @@ func RunInbox(t *testing.T, open func(t *testing.T) InboxHarness) {
 		}
 	})
 
+	// In a transaction of its own a run leaves no trace of its claim, so that the wait of the failure before is still there.
+	t.Run("a failure of another delivery with the same number", func(t *testing.T) {
+		s := startInbox(t, open)
+		for attempt := range 3 {
+			run := newRun(string(rune('a' + attempt)))
+			for range 2 { // the first answer is lost
+				rec, err := s.Inbox.Fail(s.ctx, run, schema.Failure{Reason: "r", Attempted: true, Attempts: attempt, Deliveries: 1, RetryIn: time.Hour})
+				s.must(err)
+				if rec.Attempts != attempt+1 || rec != s.record() {
+					t.Fatalf("recorded as %+v, found as %+v, want %d attempts", rec, s.record(), attempt+1)
+				}
+			}
+			s.age(2 * time.Hour)
+		}
+	})
+
 	t.Run("a message that is no longer wanted", func(t *testing.T) {
 		s := startInbox(t, open)
 		one := newRun("one")

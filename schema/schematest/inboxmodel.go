@@ -59,7 +59,11 @@ func (m *model) take(run schema.Run) {
 }
 
 func (m *model) fail(run schema.Run, f schema.Failure) (ok bool) {
-	if m.exists && m.running() && !f.Dead && !f.Cancelled && m.LeaseOwner == "" && m.Deliveries == f.Deliveries && m.nextTry != 0 &&
+	after := f.Attempts
+	if f.Attempted {
+		after++
+	}
+	if m.exists && m.running() && !f.Dead && !f.Cancelled && m.LeaseOwner == "" && m.Deliveries == f.Deliveries && m.nextTry != 0 && m.Attempts == after &&
 		m.MessageID == run.MessageID && m.Replay == run.Replay {
 		return true // noted before
 	}
@@ -189,6 +193,7 @@ func modelActions(ctx context.Context, in InboxHarness, h *history) map[string]f
 			f := schema.Failure{
 				Reason: rapid.SampledFrom([]string{"a", "b"}).Draw(rt, "reason"), Attempted: rapid.Bool().Draw(rt, "attempted"),
 				Deliveries: uint64(rapid.IntRange(1, 3).Draw(rt, "deliveries")), RetryIn: time.Duration(rapid.IntRange(1, 3).Draw(rt, "retry")) * time.Hour,
+				Attempts: max(0, m.Attempts-rapid.IntRange(0, 1).Draw(rt, "attempts since")),
 			}
 			switch rapid.IntRange(0, 5).Draw(rt, "verdict") {
 			case 0, 1:
