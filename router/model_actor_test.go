@@ -169,6 +169,7 @@ func (g gatedInbox) Claim(ctx context.Context, run schema.Run) (schema.ClaimResu
 	if f == crash {
 		return schema.ClaimResult{}, errCrash
 	}
+	g.a.world.last[g.a.life.key] = g.a
 	res, err := g.Inbox.Claim(ctx, run)
 	if f == loseAnswer && err == nil {
 		err = errLost
@@ -199,15 +200,17 @@ func (g gatedInbox) Fail(ctx context.Context, run schema.Run, failure schema.Fai
 	if f == crash {
 		return schema.InboxRecord{}, errCrash
 	}
+	w := g.a.world
+	alone := w.last[g.a.life.key] == g.a
+	w.last[g.a.life.key] = g.a
 	rec, err := g.Inbox.Fail(ctx, run, failure)
 	if err != nil {
 		return rec, err
 	}
-	w := g.a.world
 	switch {
 	case !g.a.recorded && failure.Attempted:
 		w.failures[g.a.life]++
-	case g.a.recorded && rec.Attempts == w.failures[g.a.life]+1:
+	case g.a.recorded && !alone && rec.Attempts == w.failures[g.a.life]+1:
 		// The first call's answer was lost and another run came between: this attempt counts twice, which costs the
 		// message a try and nothing else.
 		w.failures[g.a.life]++
@@ -254,6 +257,7 @@ func (g gatedInbox) Unit(ctx context.Context, f func(schema.Unit) error) error {
 	case lost:
 		a.plan = succeed
 	}
+	a.world.last[a.life.key] = a
 	ran := false
 	err := g.Inbox.Unit(ctx, func(u schema.Unit) error {
 		err := f(u)

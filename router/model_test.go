@@ -88,6 +88,7 @@ type world struct {
 	failures   map[life]int      // recorded failed attempts
 	doubled    map[life]bool     // an attempt was counted twice
 	replays    map[string]int    // highest replay number that has committed, by key
+	last       map[string]*actor // who has asked the inbox for a key last
 	violations []string
 }
 
@@ -99,7 +100,7 @@ func newWorld(rt *rapid.T, store modelStore, mode handlers.Mode, handler string)
 		}.OrDefault(),
 		runs:    newRuns(store, time.Hour, slog.New(slog.DiscardHandler)),
 		letters: map[string]*modelLetter{}, effects: map[life][]string{}, cancelled: map[life][]string{}, done: map[life]bool{},
-		failures: map[life]int{}, doubled: map[life]bool{}, replays: map[string]int{},
+		failures: map[life]int{}, doubled: map[life]bool{}, replays: map[string]int{}, last: map[string]*actor{},
 	}
 }
 

@@ -111,14 +111,14 @@ func (r InboxRow) Fail(run Run, f Failure, now time.Time) (next InboxRow, ok boo
 
 // Records reports whether this failure of this delivery is in the record already: the answer of the first call was lost.
 // A run that has started again under a lease has no next try. The delivery's number alone does not tell: a consumer that
-// was made anew gives it to another delivery, which then knows of more attempts.
+// was made anew gives it to another delivery, whose run then knows of all attempts that are there.
 func (r InboxRecord) Records(run Run, f Failure) bool {
 	state, _ := f.State()
 	attempts := f.Attempts
 	if f.Attempted {
 		attempts++
 	}
-	return r.State == InboxRunning && state == InboxRunning && r.LeaseOwner == "" && !r.NextTry.IsZero() && r.Attempts == attempts &&
+	return r.State == InboxRunning && state == InboxRunning && r.LeaseOwner == "" && !r.NextTry.IsZero() && r.Attempts >= attempts &&
 		r.Deliveries == f.Deliveries && r.MessageID == run.MessageID && r.Replay == run.Replay
 }
 

@@ -86,7 +86,7 @@ var sqlFail = `
 	       stream_seq = excluded.stream_seq
 	 WHERE ` + mayRun("$7::text") + `
 	   AND NOT (i.state = excluded.state AND i.owner IS NULL AND i.deliveries = excluded.deliveries AND i.next_try IS NOT NULL
-	            AND i.attempts = $14::integer + excluded.attempts -- see InboxRecord.Records
+	            AND i.attempts >= $14::integer + excluded.attempts -- see InboxRecord.Records
 	            AND i.message_id = excluded.message_id AND i.replay = excluded.replay)
 	RETURNING ` + inboxColumns
 

@@ -63,7 +63,7 @@ func (m *model) fail(run schema.Run, f schema.Failure) (ok bool) {
 	if f.Attempted {
 		after++
 	}
-	if m.exists && m.running() && !f.Dead && !f.Cancelled && m.LeaseOwner == "" && m.Deliveries == f.Deliveries && m.nextTry != 0 && m.Attempts == after &&
+	if m.exists && m.running() && !f.Dead && !f.Cancelled && m.LeaseOwner == "" && m.Deliveries == f.Deliveries && m.nextTry != 0 && m.Attempts >= after &&
 		m.MessageID == run.MessageID && m.Replay == run.Replay {
 		return true // noted before
 	}
