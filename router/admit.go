@@ -13,14 +13,12 @@ func (c *chain) admit(r *run) (leave func(), ok bool) {
 		}
 		<-c.slots
 	}
-	if c.breaker.holds() {
-		c.unbegun(r) // the process may die before a stop can say so
-	}
-	for c.breaker.await(r, c.runs) {
+	for c.hold(r) {
 		if units = c.units != nil && c.take(c.units); c.units != nil && !units || !c.awaitTurn(r) {
 			break
 		}
 		if !c.breaker.stops(r) {
+			c.begun(r)
 			return leave, true
 		}
 		if units {
@@ -31,6 +29,14 @@ func (c *chain) admit(r *run) (leave func(), ok bool) {
 	c.breaker.giveBack(r)
 	leave()
 	return nil, false
+}
+
+// hold keeps r back while the circuit is open; false if it should not begin any more.
+func (c *chain) hold(r *run) bool {
+	if c.breaker.holds() {
+		c.unbegun(r) // the process may die before a stop can say so
+	}
+	return c.breaker.await(r, c.runs)
 }
 
 // take waits for a place, before the attempt's time begins to run; false if no run should begin any more.

@@ -145,6 +145,136 @@ func TestBreaker_holds_up_no_stop(t *testing.T) {
 	}
 }
 
+// deafBridge opens a bridge whose stop soon gives up waiting for handlers, so that one that never returns is like a process
+// that dies in it: nothing is written down.
+func (b *bench) deafBridge(ackWait time.Duration, policy handlers.Policy, h func(env schema.Envelope) error) *router.Bridge {
+	b.Helper()
+	bridge := b.open(func(c *router.Config) { c.AckWait, c.CloseTimeout = ackWait, 100*time.Millisecond })
+	b.target(bridge, "billing", policy, func(_ context.Context, env schema.Envelope) error { return h(env) })
+	return bridge
+}
+
+// A message whose deliveries all have a result is no suspect after it has waited for its target: it is on no trial.
+func TestBreaker_makes_nobody_suspect(t *testing.T) {
+	onBoth(t, func(t *testing.T, b *bench) {
+		policy := quick(20)
+		policy.MaxCrashes, policy.Breaker = 3, handlers.Breaker{Failures: 3, Cooldown: 200 * time.Millisecond}
+		var seen calls
+		bridge := b.open()
+		b.target(bridge, "billing", policy, func(ctx context.Context, env schema.Envelope) error {
+			n := seen.add(env)
+			recs, err := b.store.InboxByMessage(ctx, env.ID)
+			if err != nil || len(recs) != 1 || recs[0].Deliveries != uint64(n-1) {
+				t.Errorf("at call %d the inbox has %+v, error %v", n, recs, err)
+			}
+			if n < 6 {
+				return errFlaky
+			}
+			return nil
+		})
+		b.publish(bridge, schema.NewJob("billing", "charge", nil))
+		b.run(bridge)
+		b.eventually(seen.reaches(6))
+		b.awaitNoJobs()
+	})
+}
+
+// One crash after a wait for the target is one crash, as it is without.
+func TestBreaker_makes_no_crash_loop_of_one_crash(t *testing.T) {
+	t.Parallel()
+	b := onSQLite(t)
+	policy := quick(20)
+	policy.MaxCrashes, policy.Breaker = 3, handlers.Breaker{Failures: 3, Cooldown: 300 * time.Millisecond}
+	var seen calls
+	deaf := make(chan struct{})
+	t.Cleanup(func() { close(deaf) })
+	open := func() *router.Bridge {
+		return b.deafBridge(4*time.Second, policy, func(env schema.Envelope) error {
+			switch n := seen.add(env); {
+			case n <= 3:
+				return errFlaky
+			case n == 4:
+				<-deaf
+			}
+			return nil
+		})
+	}
+	first := open()
+	b.publish(first, schema.NewJob("billing", "charge", nil))
+	stop := b.run(first)
+	b.eventually(seen.reaches(4))
+	if err := stop(); !errors.Is(err, router.ErrUnfinished) {
+		t.Errorf("run returned %v", err)
+	}
+	if err := b.store.CircuitClosed(t.Context(), "billing"); err != nil { // as if another message had gone well
+		t.Fatal(err)
+	}
+	b.run(open())
+	b.awaitNoJobs()
+	if letters := b.letters(); len(letters) != 0 || seen.count() != 5 {
+		t.Errorf("%d calls, want 5; letters %+v", seen.count(), letters)
+	}
+}
+
+// A message that kills each process that tries it while its target is down is given up like any other.
+func TestBreaker_hides_no_crash_loop(t *testing.T) {
+	t.Parallel()
+	b := onSQLite(t)
+	policy := quick(20)
+	policy.MaxCrashes, policy.Breaker = 3, handlers.Breaker{Failures: 1, Cooldown: 200 * time.Millisecond}
+	var seen calls
+	deaf := make(chan struct{})
+	t.Cleanup(func() { close(deaf) })
+	open := func() *router.Bridge {
+		return b.deafBridge(time.Second, policy, func(env schema.Envelope) error {
+			seen.add(env)
+			<-deaf
+			return nil
+		})
+	}
+	if _, err := b.store.CircuitFailed(t.Context(), "billing", "down", 1, policy.Breaker.Cooldown); err != nil {
+		t.Fatal(err)
+	}
+	bridge := open()
+	b.publish(bridge, schema.NewJob("billing", "charge", nil))
+	for given := false; !given; bridge = open() {
+		before, stop := seen.count(), b.run(bridge)
+		b.eventually(func() error {
+			if given = len(b.letters()) > 0; !given && seen.count() == before {
+				return errors.New("neither tried nor given up")
+			}
+			return nil
+		})
+		_ = stop() // unfinished, unless it was given up
+		if seen.count() > policy.MaxCrashes {
+			t.Fatalf("%d processes have died of it", seen.count())
+		}
+	}
+	if letter := b.letters()[0]; letter.Cause != schema.CauseCrashing || letter.Attempts != 0 {
+		t.Errorf("letter of %s after %d attempts", letter.Cause, letter.Attempts)
+	}
+}
+
+// The try of a message that has waited for its target is an attempt.
+func TestBreaker_tries_are_attempts(t *testing.T) {
+	for _, mode := range []handlers.Mode{handlers.ModeLease, handlers.ModeTx} {
+		t.Run(mode.String(), func(t *testing.T) {
+			onBoth(t, func(t *testing.T, b *bench) {
+				policy := quick(6)
+				policy.Mode, policy.MaxCrashes, policy.Breaker = mode, 5, handlers.Breaker{Failures: 3, Cooldown: 200 * time.Millisecond}
+				var seen calls
+				bridge := b.open()
+				b.target(bridge, "billing", policy, func(_ context.Context, env schema.Envelope) error { seen.add(env); return errFlaky })
+				b.publish(bridge, schema.NewJob("billing", "charge", nil))
+				b.run(bridge)
+				if letter := b.awaitLetters(1)[0]; letter.Attempts != 6 || seen.count() != 6 {
+					t.Errorf("%d calls and a letter with %d attempts, want 6", seen.count(), letter.Attempts)
+				}
+			})
+		})
+	}
+}
+
 // countedStore counts what breakers ask of the store.
 type countedStore struct {
 	testStore

@@ -294,11 +294,11 @@ func TestDisable_counts_no_crashes(t *testing.T) {
 	for want := range uint64(8) {
 		stop := b.run(bridge)
 		b.eventually(held(bridge, "billing", 1))
-		if noted := want + 1; noted+1 >= uint64(policy.MaxCrashes) {
+		if n := want + 1; n+1 >= uint64(policy.MaxCrashes) { // one less makes nobody suspect, and is not noted
 			b.eventually(func() error { // as if the process died now
 				rec, err := b.store.InboxByMessage(t.Context(), job.ID)
-				if err != nil || len(rec) != 1 || rec[0].Deliveries < noted || rec[0].Attempts != 0 {
-					return fmt.Errorf("delivery %d: records %+v, error %v", noted, rec, err)
+				if err != nil || len(rec) != 1 || rec[0].Deliveries < n-1 || rec[0].Attempts != 0 {
+					return fmt.Errorf("delivery %d: records %+v, error %v", n, rec, err)
 				}
 				return nil
 			})
@@ -312,5 +312,52 @@ func TestDisable_counts_no_crashes(t *testing.T) {
 	b.awaitNoJobs()
 	if seen.count() != 1 || len(b.letters()) != 0 {
 		t.Errorf("%d calls, %d letters", seen.count(), len(b.letters()))
+	}
+}
+
+// What has waited through some restarts while its target was disabled goes on side by side when it is enabled.
+func TestDisable_puts_nobody_on_trial(t *testing.T) {
+	t.Parallel()
+	b := onSQLite(t)
+	policy := quick(1)
+	policy.MaxCrashes, policy.Concurrency = 3, 5
+	var seen calls
+	together := make(chan struct{})
+	serve := func() *router.Bridge {
+		bridge := b.open()
+		b.target(bridge, "billing", policy, func(ctx context.Context, env schema.Envelope) error {
+			if seen.add(env) == policy.Concurrency {
+				close(together)
+			}
+			select {
+			case <-together:
+				return nil
+			case <-ctx.Done():
+				return errors.New("alone")
+			}
+		})
+		return bridge
+	}
+	bridge := serve()
+	if _, err := bridge.Drain(t.Context()); err != nil { // makes the consumer
+		t.Fatal(err)
+	}
+	for range policy.Concurrency {
+		b.publish(bridge, schema.NewJob("billing", "charge", nil))
+	}
+	b.disable("billing", "maintenance")
+	for range 4 {
+		stop := b.run(bridge)
+		b.eventually(held(bridge, "billing", policy.Concurrency))
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.run(bridge)
+	b.eventually(held(bridge, "billing", policy.Concurrency))
+	b.enable("billing")
+	b.awaitNoJobs()
+	if n := len(b.letters()); n != 0 || seen.count() != policy.Concurrency {
+		t.Errorf("%d calls, %d letters", seen.count(), n)
 	}
 }

@@ -25,6 +25,7 @@ type run struct {
 	claimed  bool               // it holds a lease
 	onTrial  bool               // see [chain.trial]
 	unasked  bool               // the inbox hears of the key only if the handler fails
+	noted    bool               // its delivery does not count in the inbox, see [chain.unbegun]
 	probe    bool               // it tries whether its target works again
 	late     bool               // the handler has used up its time
 	cuts     int                // how often the database has taken back what the handler did
@@ -107,10 +108,18 @@ func (r *run) attempt() int { return r.record.Attempts + 1 }
 // fruitless is how many deliveries before this one ended without anything being recorded.
 func (r *run) fruitless() uint64 {
 	before := r.delivery.Delivered - min(r.delivery.Delivered, 1)
-	if r.record.Deliveries >= r.delivery.Delivered { // the consumer was made anew and counts from 1
+	if r.record.Deliveries > r.delivery.Delivered { // the consumer was made anew and counts from 1
 		return before
 	}
 	return before - min(before, r.record.Deliveries)
+}
+
+// without is what the inbox is to note so that r's delivery counts as none: neither as a result nor as a crash.
+func (r *run) without() uint64 {
+	if r.record.Deliveries == trialMark { // only its trial has an end
+		return trialMark
+	}
+	return r.delivery.Delivered - r.fruitless()
 }
 
 // letter begins the dead letter of r.

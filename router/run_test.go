@@ -61,11 +61,34 @@ func TestRun_counts_deliveries_without_result(t *testing.T) {
 		{7, 3, 3},
 		{1, 3, 0}, // a new consumer counts from 1
 		{3, 7, 2},
+		{3, 3, 0}, // a process that died has noted that this one does not count
 		{0, 0, 0},
 	} {
 		r := &run{delivery: &subscribers.Delivery{Delivered: c.delivered}, record: schema.InboxRecord{Deliveries: c.recorded}}
 		if got := r.fruitless(); got != c.want {
 			t.Errorf("delivery %d after %d recorded: %d, want %d", c.delivered, c.recorded, got, c.want)
+		}
+	}
+}
+
+// After a delivery that does not count, the next one comes after as many without a result as it did.
+func TestRun_counts_without_a_delivery(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ delivered, recorded, want uint64 }{
+		{1, 0, 1},
+		{2, 0, 1},
+		{6, 0, 1},
+		{4, 3, 4},
+		{7, 3, 4},
+		{3, 3, 3},
+		{3, 7, 1}, // a new consumer
+		{7, trialMark, trialMark},
+	} {
+		r := &run{delivery: &subscribers.Delivery{Delivered: c.delivered}, record: schema.InboxRecord{Deliveries: c.recorded}}
+		before, got := r.fruitless(), r.without()
+		next := &run{delivery: &subscribers.Delivery{Delivered: c.delivered + 1}, record: schema.InboxRecord{Deliveries: got}}
+		if got != c.want || got != trialMark && next.fruitless() != before {
+			t.Errorf("delivery %d after %d recorded: %d, want %d; %d without a result, then %d", c.delivered, c.recorded, got, c.want, before, next.fruitless())
 		}
 	}
 }

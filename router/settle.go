@@ -104,22 +104,49 @@ func (c *chain) process(msg *message.Message, d *subscribers.Delivery, next mess
 	}
 }
 
-// unbegun is for a message that a stop has kept from its handler. The broker counts its delivery, and the inbox knows of
-// no result: many restarts while the target is down would make the message look as if it killed the process. For
-// ordered targets the count is no proof of that, see trial.
+// unbegun is for a message that has not come to its handler, be it that a stop keeps it or that it waits for its target.
+// The broker counts its delivery, and the inbox knows of no result: many restarts while the target is down would make the
+// message look as if it killed the process. For ordered targets the count is no proof of that, see trial.
 func (c *chain) unbegun(r *run) {
-	if c.policy.Ordered || r.delivery.Delivered+1 < uint64(c.policy.MaxCrashes) {
+	if r.noted || c.policy.Ordered || r.delivery.Delivered+1 < uint64(c.policy.MaxCrashes) {
 		return
 	}
-	if r.unasked {
+	if r.unasked { // it will not be new to the inbox any more
+		r.unasked = false
 		r.identify()
 	}
 	ctx, cancel := storeContext(r.ctx)
 	defer cancel()
-	_, err := c.inbox.Fail(ctx, r.inbox, schema.Failure{Reason: "stopped before it began", Deliveries: r.delivery.Delivered})
-	if err != nil && !errors.Is(err, schema.ErrLeaseLost) {
+	res, err := c.inbox.Claim(ctx, r.inbox)
+	if err == nil && res.Claim != schema.ClaimRun {
+		return
+	}
+	if err == nil {
+		r.record, r.noted = res.Record, true
+		err = c.count(ctx, r, r.without(), "stopped before it began")
+	}
+	if err != nil {
 		c.log.Warn("could not note a message that has not begun", append(r.fields(), "error", schema.Reason(err))...)
 	}
+}
+
+// begun takes back what unbegun has noted: the process may die of r now.
+func (c *chain) begun(r *run) {
+	if !r.noted {
+		return
+	}
+	r.noted = false
+	ctx, cancel := storeContext(r.ctx)
+	defer cancel()
+	if err := c.count(ctx, r, r.record.Deliveries, r.record.LastError); err != nil {
+		c.log.Warn("could not note that a message begins", append(r.fields(), "error", schema.Reason(err))...)
+	}
+}
+
+// count notes how many deliveries of r's message count as having a result.
+func (c *chain) count(ctx context.Context, r *run, deliveries uint64, why string) error {
+	_, err := c.fail(ctx, r, schema.Failure{Reason: why, Deliveries: deliveries})
+	return err
 }
 
 // cut reports whether the database is to blame for the end of a run whose transaction is lost: it leaves no trace, and
