@@ -32,6 +32,7 @@ type process struct {
 	Mode            handlers.Mode
 	Effect          string // file that gets a line for each effect in the outside world
 	AfterEffect     bool   // it dies after the effect, else before
+	Breaker         handlers.Breaker
 }
 
 const (
@@ -87,7 +88,9 @@ func TestDyingProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = bridge.Target(handlers.Target{Name: "fragile", Policy: crashPolicy(p.Mode), Handler: handlers.HandlerFunc(
+	policy := crashPolicy(p.Mode)
+	policy.Breaker = p.Breaker
+	err = bridge.Target(handlers.Target{Name: "fragile", Policy: policy, Handler: handlers.HandlerFunc(
 		func(ctx context.Context, _ schema.Envelope) error {
 			if p.AfterEffect {
 				if err := p.effect(ctx); err != nil {
