@@ -13,6 +13,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/millbridge/millbridge/handlers"
+	"github.com/millbridge/millbridge/internal/testkit"
 	"github.com/millbridge/millbridge/schema"
 	"github.com/millbridge/millbridge/subscribers"
 )
@@ -176,6 +177,41 @@ func TestRuns_begin_nothing_when_stopping(t *testing.T) {
 	case <-msg.Nacked():
 	default:
 		t.Error("the message was not given back")
+	}
+}
+
+// A stop that comes while a message waits for its turn makes it no suspect: its delivery does not count.
+func TestRuns_a_stop_before_the_turn_is_no_crash(t *testing.T) {
+	t.Parallel()
+	store := testkit.SQLiteStore(t)
+	c := newTestChain(t)
+	c.inbox, c.runs.inbox = store, store
+	c.slots <- struct{}{} // another runs
+	d := &subscribers.Delivery{
+		Stream: "MB_JOBS", Subject: "mb.jobs.billing.x", Delivered: uint64(c.policy.MaxCrashes), Header: map[string][]string{schema.HeaderID: {"m1"}},
+	}
+	msg := message.NewMessage("m1", nil)
+	msg.SetContext(subscribers.WithDelivery(context.Background(), d))
+	done := make(chan error)
+	go func() {
+		_, err := c.settle(func(*message.Message) ([]*message.Message, error) { return nil, errors.New("a run has begun") })(msg)
+		done <- err
+	}()
+	testkit.Eventually(t, time.Minute, func() error {
+		c.runs.mu.Lock()
+		defer c.runs.mu.Unlock()
+		if len(c.runs.active) == 0 {
+			return errors.New("not yet in hand")
+		}
+		return nil
+	})
+	c.runs.stop()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	recs, err := store.InboxByMessage(t.Context(), "m1")
+	if err != nil || len(recs) != 1 || recs[0].Deliveries != 1 || recs[0].LeaseOwner != "" || recs[0].Attempts != 0 {
+		t.Errorf("the inbox has %+v, error %v", recs, err)
 	}
 }
 

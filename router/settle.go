@@ -77,6 +77,14 @@ func (c *chain) process(msg *message.Message, d *subscribers.Delivery, next mess
 	}
 	defer leave()
 	defer c.breaker.giveBack(r) // by what did not come to its handler
+	out := c.carryOut(msg, r, next)
+	c.acquit(r) // not if the handler has ended its goroutine
+	return out
+}
+
+// carryOut runs the handler, again as long as the database keeps it from its end, and does what follows from that.
+func (c *chain) carryOut(msg *message.Message, r *run, next message.HandlerFunc) outcome {
+	var err error
 	for pause := c.firstPause; ; pause = min(2*pause, maxPause) {
 		if _, err = next(msg); err == nil {
 			out := c.succeeded(r)
@@ -174,6 +182,7 @@ var wasHandled = handlers.Decision{Verdict: handlers.Ack}
 
 // succeeded is the end of a run that has handled its message.
 func (c *chain) succeeded(r *run) outcome {
+	r.marked = false
 	c.stats.handled()
 	if c.log.Enabled(r.ctx, slog.LevelDebug) {
 		c.log.Debug("handled", r.fields()...)
@@ -320,6 +329,9 @@ func (c *chain) record(r *run, f schema.Failure) (schema.InboxRecord, error) {
 		ctx, cancel := storeContext(r.ctx)
 		rec, err := c.fail(ctx, r, f)
 		cancel()
+		if err == nil {
+			r.marked = false
+		}
 		if err == nil || errors.Is(err, schema.ErrLeaseLost) || schema.KindOf(err) == schema.Permanent {
 			r.claimed = false
 			return rec, err

@@ -15,7 +15,8 @@ const trialMark = 1 << 62
 // trial keeps messages from being given up for crashes that are not theirs. A process has more messages in hand than run,
 // and when it dies all of them count a delivery without a result, also those that were never handed to a handler. So the
 // count only makes a message suspect: it runs once more, with a mark in the inbox and no other suspect beside it. If it
-// comes back with the mark, it was running when the process died.
+// comes back with the mark, it was running when the process died: a run that ends in any other way takes its mark back, see
+// acquit.
 func (c *chain) trial(next message.HandlerFunc) message.HandlerFunc {
 	return func(msg *message.Message) ([]*message.Message, error) {
 		_, err := next(msg)
@@ -24,7 +25,8 @@ func (c *chain) trial(next message.HandlerFunc) message.HandlerFunc {
 		}
 		r := runOf(msg)
 		var verdict *verdictError
-		if !errors.As(err, &verdict) || verdict.cause != schema.CauseCrashing || r.record.Deliveries == trialMark {
+		there := r.record.Deliveries == trialMark
+		if !errors.As(err, &verdict) || verdict.cause != schema.CauseCrashing || there && !r.marked {
 			return nil, err
 		}
 		if !c.take(c.trials) {
@@ -32,25 +34,25 @@ func (c *chain) trial(next message.HandlerFunc) message.HandlerFunc {
 			return nil, &storeError{errStopped}
 		}
 		defer func() { <-c.trials }()
-		if err := c.mark(r, verdict.reason+"; it is on trial now", trialMark); err != nil {
-			return nil, err
+		if !there { // else it is this run's own: the database has kept it from its handler
+			if err := c.mark(r, verdict.reason+"; it is on trial now"); err != nil {
+				return nil, err
+			}
 		}
 		r.onTrial = true
 		defer func() { r.onTrial = false }()
-		if _, err = next(msg); err != nil && r.ctx.Err() != nil { // stopped by us: it has not crashed
-			if failed := c.mark(r, "stopped", r.delivery.Delivered); failed != nil {
-				c.log.Warn("could not end the trial", append(r.fields(), "error", schema.Reason(failed))...)
-			}
-		}
+		_, err = next(msg)
 		return nil, err
 	}
 }
 
-// mark notes how many deliveries count as having a result.
-func (c *chain) mark(r *run, reason string, deliveries uint64) error {
+// mark notes that r is on trial.
+func (c *chain) mark(r *run, why string) error {
+	r.marked, r.before = true, r.record // also if the answer is lost
+	r.before.Deliveries = r.without()
 	ctx, cancel := storeContext(r.ctx)
 	defer cancel()
-	_, err := c.inbox.Fail(ctx, r.inbox, schema.Failure{Reason: reason, Deliveries: deliveries})
+	err := c.count(ctx, r, trialMark, why)
 	switch {
 	case err == nil:
 		r.claimed = false
@@ -59,4 +61,16 @@ func (c *chain) mark(r *run, reason string, deliveries uint64) error {
 		return errLeaseLost
 	}
 	return &storeError{fmt.Errorf("begin a trial: %w", err)}
+}
+
+// acquit takes the mark of r's trial back if nothing else has been recorded since: the process has not died of it, be it
+// that the handler was stopped or that it was not called. While the database is away it tries until the run has to end.
+func (c *chain) acquit(r *run) {
+	if !r.marked {
+		return
+	}
+	_, err := c.record(r, schema.Failure{Reason: r.before.LastError, Deliveries: r.before.Deliveries})
+	if err != nil && !errors.Is(err, schema.ErrLeaseLost) { // else whoever has the key now has the mark, too
+		c.log.Warn("could not end the trial", append(r.fields(), "error", schema.Reason(err))...)
+	}
 }
