@@ -3,9 +3,11 @@ package router_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millbridge/millbridge/handlers"
@@ -68,4 +70,41 @@ func TestLetters_stream_is_full(t *testing.T) {
 			t.Errorf("%d calls, want 1; letter with %q, error %v", n, env.Payload, err)
 		}
 	})
+}
+
+// What the streams take can be kept as a dead letter, whatever its headers are full of.
+func TestLetters_of_the_largest_messages(t *testing.T) {
+	short := nats.Header{}
+	for i := range 3_000 {
+		short[fmt.Sprint("nats-", i)] = []string{""}
+	}
+	for name, header := range map[string]nats.Header{
+		"percent": {"X": {strings.Repeat("%", 61_000)}},
+		"invalid": {"X": {strings.Repeat("\xff", 61_000)}},
+		"short":   short,
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := onSQLite(t)
+			bridge := b.open()
+			b.target(bridge, "billing", quick(1), func(context.Context, schema.Envelope) error { return nil })
+			stream, err := b.js.Stream(t.Context(), "MB_JOBS")
+			if err != nil {
+				t.Fatal(err)
+			}
+			size := len("NATS/1.0\r\n\r\n")
+			for k, vs := range header {
+				size += len(k) + len(vs[0]) + len(": \r\n")
+			}
+			msg := &nats.Msg{Subject: "mb.jobs.billing.charge", Header: header, Data: make([]byte, int(stream.CachedInfo().Config.MaxMsgSize)-size)}
+			if err := b.conn.PublishMsg(msg); err != nil {
+				t.Fatal(err)
+			}
+			b.run(bridge)
+			l := b.awaitLetters(1)[0]
+			b.awaitNoJobs()
+			if len(l.Payload) != len(msg.Data) || len(l.Header) != len(header) {
+				t.Errorf("letter with %d headers and %d bytes, want %d and %d", len(l.Header), len(l.Payload), len(header), len(msg.Data))
+			}
+		})
+	}
 }

@@ -2,6 +2,7 @@ package schema
 
 import (
 	"cmp"
+	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"maps"
@@ -29,7 +30,13 @@ const (
 	headerDeadRaw        = "mb-dead-raw-"  // precedes original names that mean something to the broker or to this letter
 	headerDeadBlock      = "mb-dead-block" // how many bytes at the start of the body are the original headers
 
+	// LetterRoom is how much larger than its message a dead letter may be, which must not be too large for the server.
+	LetterRoom = 32 << 10
+
+	letterSlack    = 1 << 10 // of LetterRoom: what the broker's client adds
+	maxStory       = LetterRoom - 2*letterSlack
 	maxStack       = 8 << 10
+	maxPoisoned    = 1000     // bytes of what stands there once more for Watermill
 	maxDeadHeaders = 60 << 10 // nats-server refuses header blocks above 64 KiB
 )
 
@@ -76,7 +83,6 @@ func (d DeadLetter) MessageID() string { return cmp.Or(d.Message, d.ID) }
 // broker's client would refuse or change, stand at the start of the body instead.
 func (d DeadLetter) Encode() (header map[string][]string, body []byte) {
 	h := d.story()
-	size := headerSize(h)
 	kept := make(map[string][]string, len(d.Header))
 	for k, vs := range d.Header {
 		if !carriable(k, vs) {
@@ -87,14 +93,14 @@ func (d DeadLetter) Encode() (header map[string][]string, body []byte) {
 		}
 		kept[k] = slices.Clone(vs)
 	}
-	if size+headerSize(kept) > maxDeadHeaders {
+	if headerSize(h)+headerSize(kept) > min(maxDeadHeaders, arrivedSize(d.Header)+LetterRoom-letterSlack) {
 		return d.withBlock(h)
 	}
 	maps.Copy(h, kept)
 	return h, d.Payload
 }
 
-// story returns the headers that tell how the message ended.
+// story returns the headers that tell how the message ended, at most maxStory bytes of them, whatever is in it.
 func (d DeadLetter) story() map[string][]string {
 	h := make(map[string][]string, len(d.Header)+20)
 	set := func(k, v string) { h[k] = []string{v} }
@@ -108,8 +114,8 @@ func (d DeadLetter) story() map[string][]string {
 	set(headerDeadSubject, percentEncode(d.Subject, unsafeInCloudEvents))
 	set(headerDeadSequence, strconv.FormatUint(d.Sequence, 10))
 	set(headerDeadTime, d.Time.UTC().Format(time.RFC3339Nano))
-	set("reason_poisoned", reason)
-	set("topic_poisoned", OneLine(d.Subject))
+	set("reason_poisoned", cutBytes(reason, maxPoisoned))
+	set("topic_poisoned", cutBytes(OneLine(d.Subject), maxPoisoned))
 	set("handler_poisoned", d.Handler)
 	set("subscriber_poisoned", "millbridge")
 	if d.Tombstone != "" {
@@ -121,10 +127,10 @@ func (d DeadLetter) story() map[string][]string {
 	if d.Key != [32]byte{} {
 		set(headerDeadKey, hex.EncodeToString(d.Key[:]))
 	}
-	if d.Stack != "" {
-		stack := percentEncode(d.Stack[:min(len(d.Stack), maxStack)], unsafeInCloudEvents)
-		if len(stack) > maxStack {
-			stack = stack[:maxStack]
+	if room := min(maxStack, maxStory-headerSize(h)-len(headerDeadStack)-4); d.Stack != "" && room > 0 {
+		stack := percentEncode(d.Stack[:min(len(d.Stack), room)], unsafeInCloudEvents)
+		if len(stack) > room {
+			stack = stack[:room]
 			if i := strings.LastIndexByte(stack, '%'); i > len(stack)-3 { // half a code
 				stack = stack[:i]
 			}
@@ -134,21 +140,27 @@ func (d DeadLetter) story() map[string][]string {
 	return h
 }
 
-// withBlock puts the original headers at the start of the body, one "name: value" line each.
+// cutBytes returns as much of s as fits in n bytes.
+func cutBytes(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n], "")
+}
+
+// withBlock puts the original headers at the start of the body: each name and each of its values in turn, with its length
+// as a varint before it. So they take hardly more there than where they came from, whatever bytes they are made of.
 func (d DeadLetter) withBlock(h map[string][]string) (header map[string][]string, body []byte) {
 	for _, k := range slices.Sorted(maps.Keys(d.Header)) {
 		for _, v := range d.Header[k] {
-			body = append(body, percentEncode(k, unsafeInBlock)...)
-			body = append(body, ": "...)
-			body = append(body, percentEncode(v, unsafeInBlock)...)
-			body = append(body, "\r\n"...)
+			for _, field := range [...]string{k, v} {
+				body = append(binary.AppendUvarint(body, uint64(len(field))), field...)
+			}
 		}
 	}
 	h[headerDeadBlock] = []string{strconv.Itoa(len(body))}
 	return h, append(body, d.Payload...)
 }
-
-var unsafeInBlock = bytesThat(func(c byte) bool { return c == '%' || c == ':' || c == '\r' || c == '\n' })
 
 // takeBlock undoes withBlock: it fills in Header and takes the block off Payload.
 func (d *DeadLetter) takeBlock(size string) error {
@@ -156,16 +168,18 @@ func (d *DeadLetter) takeBlock(size string) error {
 	if err != nil || n < 0 || n > len(d.Payload) {
 		return fmt.Errorf("header %s is %q, the body has %d bytes", headerDeadBlock, OneLine(size), len(d.Payload))
 	}
-	block := string(d.Payload[:n])
-	for block != "" {
-		line, rest, ended := strings.Cut(block, "\r\n")
-		k, v, found := strings.Cut(line, ": ")
-		if !ended || !found {
-			return fmt.Errorf("the block of headers has a bad line %q", OneLine(line))
+	block := d.Payload[:n]
+	for len(block) > 0 {
+		var fields [2]string
+		for i := range fields {
+			length, used := binary.Uvarint(block)
+			if used <= 0 || length > uint64(len(block)-used) {
+				return fmt.Errorf("the block of headers is cut off %d bytes before its end", len(block))
+			}
+			end := used + int(length)
+			fields[i], block = string(block[used:end]), block[end:]
 		}
-		k = percentDecode(k)
-		d.Header[k] = append(d.Header[k], percentDecode(v))
-		block = rest
+		d.Header[fields[0]] = append(d.Header[fields[0]], fields[1])
 	}
 	d.Payload = d.Payload[n:]
 	return nil
@@ -184,11 +198,17 @@ func isReservedInLetter(name string) bool {
 	return isBroker(low) || strings.HasPrefix(low, headerDeadPrefix) || isPoisonKey(name)
 }
 
-func headerSize(h map[string][]string) int {
+// headerSize returns what headers take when the broker's client writes them.
+func headerSize(h map[string][]string) int { return sizeWith(h, len(": \r\n")) }
+
+// arrivedSize returns the least that headers can have taken when they arrived.
+func arrivedSize(h map[string][]string) int { return sizeWith(h, len(":\r\n")) }
+
+func sizeWith(h map[string][]string, each int) int {
 	n := 0
 	for k, vs := range h {
 		for _, v := range vs {
-			n += len(k) + len(v) + 4
+			n += len(k) + len(v) + each
 		}
 	}
 	return n

@@ -2,8 +2,11 @@ package schema_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
+	"fmt"
 	"maps"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -84,28 +87,42 @@ func TestDeadLetter_keeps_the_poison_keys_of_watermill(t *testing.T) {
 
 func TestDeadLetter_headers_fit_the_server(t *testing.T) {
 	t.Parallel()
+	many := map[string][]string{}
+	for i := range 3_000 {
+		many[fmt.Sprint("nats-", i)] = []string{""} // names that get longer
+	}
 	for name, h := range map[string]map[string][]string{
-		"none":     nil,
-		"ours":     header("k", strings.Repeat("x", schema.MaxHeaderBytes)),
-		"large":    header("k", strings.Repeat("x", 65_000)),
-		"many":     {"k": slices.Repeat([]string{"v"}, 12_000)},
-		"not ours": header("k ", strings.Repeat("\n", 65_000)),
+		"none":        nil,
+		"ours":        header("k", strings.Repeat("x", schema.MaxHeaderBytes)),
+		"large":       header("k", strings.Repeat("x", 65_000)),
+		"percent":     header("k", strings.Repeat("%", 65_000)),
+		"many":        {"k": slices.Repeat([]string{"v"}, 12_000)},
+		"nothing":     {"k": slices.Repeat([]string{""}, 16_000)},
+		"two lengths": {"k": slices.Repeat([]string{strings.Repeat("v", 128)}, 400)},
+		"broker's":    many,
+		"not ours":    header("k ", strings.Repeat("\n", 65_000)),
+		"odd names":   header(strings.Repeat(":%", 30_000), ""),
 	} {
 		d := letter(h)
 		d.Reason, d.Stack = strings.Repeat("😀", schema.MaxReason), strings.Repeat("\n", 100_000)
+		d.Subject = "mb.jobs.h." + strings.Repeat("\xff", 4_000) // as long as the server takes one
 		got, body := d.Encode()
-		size := 0
+		size, arrived := 0, len(d.Payload)
 		for k, vs := range got {
 			for _, v := range vs {
-				size += len(k) + len(v) + 4
+				size += len(k) + len(v) + len(": \r\n")
 			}
 		}
-		most := 60 << 10
-		if h == nil {
-			most = 32 << 10 // what the streams leave free for it
+		for k, vs := range h {
+			for _, v := range vs {
+				arrived += len(k) + len(v) + len(":\r\n")
+			}
 		}
-		if size > most {
+		if size > 60<<10 {
 			t.Errorf("%s: %d bytes of headers", name, size)
+		}
+		if grown := size + len(body) - arrived; grown > schema.LetterRoom-1024 {
+			t.Errorf("%s: it is %d bytes larger than its message", name, grown)
 		}
 		back, err := schema.DecodeDeadLetter("dead.events.h.id.2", got, body)
 		if err != nil {
@@ -116,7 +133,7 @@ func TestDeadLetter_headers_fit_the_server(t *testing.T) {
 			d.Header = map[string][]string{}
 		}
 		sameLetter(t, name, back, d)
-		if !strings.HasPrefix(strings.Repeat("\n", 100_000), back.Stack) || back.Stack == "" {
+		if !strings.HasPrefix(strings.Repeat("\n", 100_000), back.Stack) || len(back.Stack) < 500 {
 			t.Errorf("%s: stack %.20q", name, back.Stack)
 		}
 	}
@@ -134,10 +151,14 @@ func TestDecodeDeadLetter_refuses_what_is_none(t *testing.T) {
 			t.Errorf("block size %q was read as %+v", size, d)
 		}
 	}
-	for _, body := range []string{"a: 1\rx", "a:10\r\n", "a: 1\n\n", "\r\na: 1"} {
-		if d, err := schema.DecodeDeadLetter("dead.jobs.h.id.1", header("mb-dead-block", "6"), []byte(body)); err == nil {
+	for _, body := range []string{"\x02ab\x04ab", "\x02ab\x02a", "\x05abcde", "\x00\x00\x00\x00\x00\x80", "\xff\xff\xff\xff\xff\xff", "\x02ab\x01ab"} {
+		if d, err := schema.DecodeDeadLetter("dead.jobs.h.id.1", header("mb-dead-block", fmt.Sprint(len(body))), []byte(body+"rest")); err == nil {
 			t.Errorf("block %q was read as %+v", body, d)
 		}
+	}
+	body := binary.AppendUvarint([]byte("\x01a"), math.MaxUint64) // longer than any body
+	if d, err := schema.DecodeDeadLetter("dead.jobs.h.id.1", header("mb-dead-block", fmt.Sprint(len(body))), body); err == nil {
+		t.Errorf("block %q was read as %+v", body, d)
 	}
 }
 

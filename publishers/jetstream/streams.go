@@ -45,9 +45,6 @@ type StreamsConfig struct {
 	maxPayload int64 // of the server; 0 if unknown
 }
 
-// letterRoom is what a message gains when it becomes a dead letter, which must not be too large for the server.
-const letterRoom = 32 << 10
-
 // EnsureStreams creates the streams JOBS, EVENTS and DEAD and the cursor guard where they are missing, and checks what
 // is there, as the server reports it. It switches on features that an existing stream lacks and that change nothing
 // for the messages in it; every other difference that could lose, reorder or hide a message is an [ErrStreams] that
@@ -140,7 +137,7 @@ func wantedStreams(cfg StreamsConfig) []jetstream.StreamConfig {
 		}
 	}
 	jobs := base(s.StreamName(schema.Jobs), "Millbridge jobs and replays", "jobs.>", "replay.>", "cursor.jobs.>")
-	if most := cfg.maxPayload - letterRoom; most > letterRoom {
+	if most := cfg.maxPayload - schema.LetterRoom; most > schema.LetterRoom {
 		jobs.MaxMsgSize = int32(min(most, math.MaxInt32))
 	}
 	jobs.Retention, jobs.AllowAtomicPublish = jetstream.WorkQueuePolicy, true
