@@ -1,10 +1,7 @@
 package command
 
 import (
-	"strings"
-	"unicode"
-	"unicode/utf8"
-
+	"github.com/millbridge/millbridge/handlers/configgroup"
 	"github.com/millbridge/millbridge/schema"
 )
 
@@ -55,28 +52,6 @@ func tailFor(secrets []string) *tail {
 
 // lastWords returns the end of text as one line without secrets.
 func lastWords(text []byte, secrets []string) string {
-	s := clean(string(text))
-	for _, secret := range secrets {
-		if secret = clean(secret); secret != "" {
-			s = strings.ReplaceAll(s, secret, mask)
-		}
-	}
-	runes := []rune(s)
+	runes := []rune(configgroup.Mask(string(text), secrets...))
 	return schema.OneLine(string(runes[max(0, len(runes)-maxHint):]))
-}
-
-// clean makes one line of s. Secrets are looked for afterwards, or a NUL byte in the middle would hide one.
-func clean(s string) string {
-	s = strings.Map(func(r rune) rune {
-		switch {
-		case r == 0:
-			return -1
-		case r == utf8.RuneError:
-			return '?'
-		case unicode.IsControl(r):
-			return ' '
-		}
-		return r
-	}, s)
-	return strings.Join(strings.Fields(s), " ")
 }

@@ -7,6 +7,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 const mask = "***"
@@ -72,3 +76,37 @@ func (s *Secret) UnmarshalJSON(data []byte) error {
 
 // LogValue masks the secret in logs.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
+
+// Mask returns what another system says as one line, with "***" in place of these secrets. Both are made one line before
+// they are compared: what that leaves out of a text or changes in it may hide a secret.
+func Mask(text string, secrets ...string) string {
+	text = oneLine(text)
+	lines := make([]string, len(secrets))
+	for i, secret := range secrets {
+		lines[i] = oneLine(secret)
+	}
+	slices.SortFunc(lines, func(a, b string) int { return len(b) - len(a) }) // one may hold another
+	for _, secret := range lines {
+		if secret != "" {
+			text = strings.ReplaceAll(text, secret, mask)
+		}
+	}
+	return text
+}
+
+// oneLine makes one line of s, with single spaces between its words. It does not cut it, as schema.OneLine does: the rest
+// of a secret that is cut would not be found.
+func oneLine(s string) string {
+	s = strings.Map(func(r rune) rune {
+		switch {
+		case r == 0:
+			return -1
+		case r == utf8.RuneError:
+			return '?'
+		case unicode.IsControl(r):
+			return ' '
+		}
+		return r
+	}, s)
+	return strings.Join(strings.Fields(s), " ")
+}

@@ -56,3 +56,23 @@ func TestSecret_never_prints_itself(t *testing.T) {
 		t.Errorf("reveals %q and %q, prints %q and %q", s.Reveal(), none.Reveal(), s, none)
 	}
 }
+
+func TestMask_finds_secrets_that_cleaning_would_bring_out(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("0123456789", 500)
+	for _, c := range []struct{ text, want string }{
+		{"bad password: hunter2", "bad password: ***"},
+		{"bad password: hun\x00ter2", "bad password: ***"},
+		{"bad password: pass\r\n\tphrase!", "bad password: ***!"},
+		{"bad password: pass\u2028phrase", "bad password: ***"},
+		{"bad password: tab bed and \xff\xfe", "bad password: *** and ***"},
+		{"bad password: hunter22", "bad password: ***"},
+		{strings.Repeat("x", 1990) + long, strings.Repeat("x", 1990) + "***"},
+		{" no\x00 secret\n", "no secret"},
+	} {
+		got := configgroup.Mask(c.text, "", "hunter2", "hunter22", "pass phrase", " tab\tbed\n", "\xff\xfe", long)
+		if got != c.want {
+			t.Errorf("%.60q: got %.60q, want %.60q", c.text, got, c.want)
+		}
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/millbridge/millbridge/handlers"
+	"github.com/millbridge/millbridge/handlers/configgroup"
 	"github.com/millbridge/millbridge/handlers/outbound"
 	"github.com/millbridge/millbridge/schema"
 )
@@ -212,12 +213,7 @@ func (r *relay) reason(a *action, d *document) string {
 	if !ok || text == "" {
 		return ""
 	}
-	text = schema.OneLine(text) // first: what it leaves out may hide a secret
-	for _, secret := range append([]string{r.tokens.current()}, r.secrets...) {
-		if secret != "" {
-			text = strings.ReplaceAll(text, secret, mask)
-		}
-	}
+	text = configgroup.Mask(text, append([]string{r.tokens.current()}, r.secrets...)...)
 	return ": " + schema.OneLine(text[:min(len(text), maxReason)])
 }
 

@@ -126,12 +126,12 @@ func TestNothing_tells_secrets(t *testing.T) {
 		c.BaseURL.RawQuery = "apikey=" + marker + "2"
 		c.FromSystemAuthentication, c.FromAgencyAuthentication = s(marker+"3"), s(marker+"4")
 		c.Username, c.Password = "bridge", s(marker+"5")
-		c.Headers = map[string]configgroup.Secret{"X-Token": s(marker + "6")}
+		c.Headers = map[string]configgroup.Secret{"X-Token": s(marker + "6"), "X-Phrase": s("pass phrase")}
 		print(*c)
 	}
 	library, h := setup(t, nciptest.Options{}, secret)
 	print(h)
-	library.Fail("LookupUser", 1, nciptest.Problem{Type: marker + "3", Detail: "you sent " + marker + "5", Element: "x", Value: marker + "6"})
+	library.Fail("LookupUser", 1, nciptest.Problem{Type: marker + "3", Detail: "you sent " + marker + "5", Element: "pass\nphrase", Value: marker + "6"})
 	_, err := handle(t, h, lookUp)
 	print(err)
 	if err == nil || !strings.Contains(err.Error(), "you sent ***") {
@@ -148,7 +148,7 @@ func TestNothing_tells_secrets(t *testing.T) {
 		print(err)
 	}
 	for _, text := range append(seen, logs.String()) {
-		if strings.Contains(text, marker) {
+		if strings.Contains(text, marker) || strings.Contains(text, "pass phrase") {
 			t.Errorf("%q", text)
 		}
 	}

@@ -223,12 +223,7 @@ func (t *target) read(header http.Header, body []byte, service string) (*node, e
 }
 
 // mask keeps secrets out of what a responder repeats.
-func (t *target) mask(s string) string {
-	for _, secret := range t.secrets {
-		s = strings.ReplaceAll(s, secret, mask)
-	}
-	return s
-}
+func (t *target) mask(s string) string { return configgroup.Mask(s, t.secrets...) }
 
 // failed gives the error of an attempt without an answer its kind.
 func (t *target) failed(ctx, attempt context.Context, m message, err error) error {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/millbridge/millbridge/handlers/configgroup"
 	"github.com/millbridge/millbridge/schema"
 )
 
@@ -54,13 +55,7 @@ func explain(contentType string, body []byte) said {
 }
 
 // mask takes secrets out, should the other side repeat them.
-func (s *said) mask(secrets ...string) {
-	for _, secret := range secrets {
-		if secret != "" {
-			s.text = strings.ReplaceAll(s.text, secret, "***")
-		}
-	}
-}
+func (s *said) mask(secrets ...string) { s.text = configgroup.Mask(s.text, secrets...) }
 
 // judge adds what was said to the error of an answer, and its kind where that is not the status code's.
 func (s said) judge(status int, err error) error {

@@ -202,15 +202,16 @@ func TestSecrets_stay_inside(t *testing.T) {
 	note(g.config())
 	for _, kind := range []string{"text/plain", "application/json"} {
 		g.instead("", func(w http.ResponseWriter, r *http.Request) {
-			text := "you sent " + r.Header.Get("X-Okapi-Token")
+			token := r.Header.Get("X-Okapi-Token")
+			text := "you sent " + token + " and " + token[:3] + "\x00" + token[3:]
 			if kind == "application/json" {
-				text = `{"message":"` + text + `"}`
+				text = `{"message":"` + strings.ReplaceAll(text, "\x00", `\u0000`) + `"}`
 			}
 			say(500, kind, text)(w, r)
 		})
 		_, err := run(t, h, job(reshare.ActionList, reshare.ListArgs{Term: "ada-lovelace", Match: []string{"patronSurname"}}))
 		note(err)
-		wantText(t, err, "you sent ***")
+		wantText(t, err, "you sent *** and ***")
 	}
 	g.instead("POST /authn/login-with-expiry", func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
