@@ -267,6 +267,9 @@ func (b *breaker) set(c schema.Circuit, found bool, now time.Time) {
 	was := b.last
 	b.known, b.last = found, c
 	b.until = now.Add(max(c.Left, 0))
+	if c.Left > b.policy.Cooldown { // the clock has gone back since: to ask puts it right
+		b.until = now
+	}
 	switch {
 	case c.Disabled && !was.Disabled:
 		b.spare = false

@@ -11,6 +11,7 @@ import (
 	"github.com/millbridge/millbridge/handlers"
 	"github.com/millbridge/millbridge/router"
 	"github.com/millbridge/millbridge/schema"
+	"github.com/millbridge/millbridge/schema/sqlite"
 )
 
 func (b *bench) circuit() (schema.Circuit, error) {
@@ -307,4 +308,23 @@ func TestBreaker_costs_nothing_while_all_is_well(t *testing.T) {
 	if w, l := store.writes.Load(), store.looks.Load(); w != 0 || l > int64(time.Since(start)/time.Second)+2 {
 		t.Errorf("%d writes, %d looks in %v", w, l, time.Since(start))
 	}
+}
+
+// The clock was a day ahead when the circuit opened, and has been put right since: the target is tried within a cooldown.
+func TestBreaker_after_the_clock_was_put_back(t *testing.T) {
+	b := onSQLite(t)
+	ahead := sqlite.New(b.sqlite, b.sqlite, sqlite.Options{Now: func() time.Time { return time.Now().Add(24 * time.Hour) }})
+	t.Cleanup(ahead.Close)
+	policy := quick(1)
+	policy.Breaker = handlers.Breaker{Failures: 1, Cooldown: 200 * time.Millisecond}
+	if _, err := ahead.CircuitFailed(t.Context(), "billing", "down", policy.Breaker.Failures, policy.Breaker.Cooldown); err != nil {
+		t.Fatal(err)
+	}
+	bridge := b.open()
+	var seen calls
+	b.target(bridge, "billing", policy, func(_ context.Context, env schema.Envelope) error { seen.add(env); return nil })
+	b.publish(bridge, schema.NewJob("billing", "charge", nil))
+	b.run(bridge)
+	b.eventually(seen.reaches(1))
+	b.awaitNoJobs()
 }

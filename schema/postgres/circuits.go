@@ -59,7 +59,7 @@ func (s *Store) CircuitFailed(ctx context.Context, handler, reason string, limit
 			VALUES ($1::text, 1, clock_timestamp(), CASE WHEN $3::integer = 1 THEN clock_timestamp() END,
 			        CASE WHEN $3::integer = 1 THEN clock_timestamp() + $4::bigint * interval '1 microsecond' END, $2::text)
 			ON CONFLICT (handler) DO UPDATE
-			   SET failures = c.failures + 1, failing_at = coalesce(c.failing_at, clock_timestamp()),
+			   SET failures = c.failures + 1, failing_at = least(c.failing_at, clock_timestamp()),
 			       reason = CASE WHEN c.disabled_at IS NULL THEN excluded.reason ELSE c.reason END,
 			       opened_at = CASE WHEN c.failures + 1 >= nullif($3::integer, 0) THEN coalesce(c.opened_at, clock_timestamp()) END,
 			       probe_at = CASE WHEN c.failures + 1 >= nullif($3::integer, 0) THEN clock_timestamp() + $4::bigint * interval '1 microsecond' END
@@ -71,12 +71,19 @@ func (s *Store) CircuitFailed(ctx context.Context, handler, reason string, limit
 
 // CircuitProbe asks whether a run may probe a handler whose circuit is open. One asker gets true when the circuit has
 // cooled down; the next one can get it cooldown later, if the first has not reported by then. Nobody may probe a handler
-// that is disabled.
+// that is disabled. If the clock has gone back since the circuit opened, so that it would be open for longer, it cools down
+// from now on.
 func (s *Store) CircuitProbe(ctx context.Context, handler string, cooldown time.Duration) (bool, error) {
 	tag, err := s.pool.Exec(ctx, `
 		UPDATE millbridge.circuits SET probe_at = clock_timestamp() + $2::bigint * interval '1 microsecond'
 		 WHERE handler = $1::text AND opened_at IS NOT NULL AND probe_at <= clock_timestamp() AND disabled_at IS NULL`, handler, cooldown.Microseconds())
-	return err == nil && tag.RowsAffected() == 1, s.failed("probe handler", err)
+	if err == nil && tag.RowsAffected() == 0 {
+		_, err := s.pool.Exec(ctx, `
+			UPDATE millbridge.circuits SET probe_at = clock_timestamp() + $2::bigint * interval '1 microsecond'
+			 WHERE handler = $1::text AND probe_at > clock_timestamp() + $2::bigint * interval '1 microsecond'`, handler, cooldown.Microseconds())
+		return false, s.failed("probe handler", err)
+	}
+	return err == nil, s.failed("probe handler", err)
 }
 
 // CircuitClosed forgets the failures of a handler that went well. One that is disabled stays so.

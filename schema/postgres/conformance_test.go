@@ -119,8 +119,8 @@ func age(ctx context.Context, pool *pgxpool.Pool, d time.Duration) error {
 	b := &pgx.Batch{}
 	for table, columns := range map[string][]string{
 		"outbox": {"created_at"}, "scheduled": {"created_at", "due_at"}, "parked": {"created_at", "parked_at"}, "keys": {"created_at"},
-		"shards": {"lease_until", "updated_at"}, "owners": {"acquired_at"}, "inbox": {"lease_until", "next_try", "updated_at", "since"}, "settled": {"settled_at"},
-		"leases": {"lease_until"}, "rates": {"next_at", "taken_at"}, "circuits": {"failing_at", "opened_at", "probe_at", "disabled_at"}, "sagas": {"created_at", "updated_at"}, "saga_events": {"at"},
+		"shards": {"leased_at", "lease_until", "updated_at"}, "owners": {"acquired_at"}, "inbox": {"lease_until", "next_try", "updated_at", "since"}, "settled": {"settled_at"},
+		"leases": {"taken_at", "lease_until"}, "rates": {"next_at", "taken_at"}, "circuits": {"failing_at", "opened_at", "probe_at", "disabled_at"}, "sagas": {"created_at", "updated_at"}, "saga_events": {"at"},
 	} {
 		var set []string
 		for _, c := range columns {

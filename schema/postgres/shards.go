@@ -41,14 +41,19 @@ func (s *Store) Shards(ctx context.Context, stream schema.Stream) ([]schema.Shar
 
 // Acquire takes the lease of a shard if it is free, has ended or is the token's own. The token is kept, durably before
 // Acquire returns, so that its cursors can be told from those of an owner this database knows nothing of. It returns
-// the shard as it is now; ok is false if another owner has the lease.
+// the shard as it is now; ok is false if another owner has the lease. If the clock has gone back since the other has taken
+// it, it lasts as long as it was taken for, from now on.
 func (s *Store) Acquire(ctx context.Context, ref schema.ShardRef, token string, ttl time.Duration) (sh schema.Shard, ok bool, err error) {
 	found := false
 	args := []any{string(ref.Stream), ref.Generation, ref.Shard}
 	err = pgxRunner{s.pool}.run(ctx, durably,
 		statement{sql: `
+			UPDATE millbridge.shards SET lease_until = clock_timestamp() + (lease_until - leased_at), leased_at = clock_timestamp()
+			 WHERE stream = $1::text AND generation = $2::integer AND shard = $3::integer
+			   AND leased_at > clock_timestamp() AND lease_until > clock_timestamp()`, args: args},
+		statement{sql: `
 			WITH mine AS (
-				UPDATE millbridge.shards SET owner = $4::text, lease_until = clock_timestamp() + $5::bigint * interval '1 microsecond'
+				UPDATE millbridge.shards SET owner = $4::text, leased_at = clock_timestamp(), lease_until = clock_timestamp() + $5::bigint * interval '1 microsecond'
 				 WHERE stream = $1::text AND generation = $2::integer AND shard = $3::integer
 				   AND (owner IN ('', $4::text) OR lease_until <= clock_timestamp())
 				RETURNING stream, generation, shard
@@ -77,7 +82,7 @@ func (s *Store) Renew(ctx context.Context, tokens []string, ttl time.Duration) (
 		return nil, nil
 	}
 	rows, err := s.pool.Query(ctx, `
-		UPDATE millbridge.shards SET lease_until = clock_timestamp() + $2::bigint * interval '1 microsecond'
+		UPDATE millbridge.shards SET leased_at = clock_timestamp(), lease_until = clock_timestamp() + $2::bigint * interval '1 microsecond'
 		 WHERE owner = ANY ($1::text[]) RETURNING owner`, tokens, ttl.Microseconds())
 	if err == nil {
 		held, err = pgx.CollectRows(rows, pgx.RowTo[string])

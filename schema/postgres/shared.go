@@ -29,16 +29,21 @@ func (s *Store) Take(ctx context.Context, name string, every time.Duration, n in
 	return max(0, time.Duration(us)*time.Microsecond), s.failed("reserve starts", err)
 }
 
-// Hold takes the lease of that name for ttl, or renews it, unless another owner has it. left is how long it lasts.
+// Hold takes the lease of that name for ttl, or renews it, unless another owner has it. left is how long it lasts. If the
+// clock has gone back since the other has taken it, it lasts as long as it was taken for, from now on.
 func (s *Store) Hold(ctx context.Context, name, owner string, ttl time.Duration) (held bool, left time.Duration, err error) {
 	var us int64
 	err = s.atOnce(ctx,
 		statement{
 			sql: `
-			INSERT INTO millbridge.leases AS l (name, owner, lease_until)
-			VALUES ($1::text, $2::text, clock_timestamp() + $3::bigint * interval '1 microsecond')
-			ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, lease_until = excluded.lease_until
-			 WHERE l.owner = excluded.owner OR l.lease_until <= clock_timestamp()`,
+			INSERT INTO millbridge.leases AS l (name, owner, taken_at, lease_until)
+			VALUES ($1::text, $2::text, clock_timestamp(), clock_timestamp() + $3::bigint * interval '1 microsecond')
+			ON CONFLICT (name) DO UPDATE
+			   SET owner = CASE WHEN l.lease_until <= clock_timestamp() THEN excluded.owner ELSE l.owner END,
+			       lease_until = CASE WHEN l.owner = excluded.owner OR l.lease_until <= clock_timestamp() THEN excluded.lease_until
+			                          ELSE clock_timestamp() + (l.lease_until - l.taken_at) END,
+			       taken_at = clock_timestamp()
+			 WHERE l.owner = excluded.owner OR l.lease_until <= clock_timestamp() OR l.taken_at > clock_timestamp()`,
 			args: []any{name, owner, ttl.Microseconds()},
 		},
 		statement{

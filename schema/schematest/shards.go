@@ -145,6 +145,20 @@ func testShards[Tx any](t *testing.T, open Opener[Tx]) {
 		}
 		s.must(s.Store.Release(s.ctx, "two"))
 		s.acquire(r, "three")
+		for range 2 { // once as it was taken, once as it was renewed
+			s.age(-month) // the clock is set back
+			if sh, ok, err := s.Store.Acquire(s.ctx, r, "two", time.Second); ok || err != nil || !near(sh.LeaseLeft, time.Minute) {
+				t.Fatalf("after the clock was set back: acquired %v, %v left of a minute, %v", ok, sh.LeaseLeft, err)
+			}
+			if held, err := s.Store.Renew(s.ctx, []string{"three"}, time.Minute); len(held) != 1 || err != nil {
+				t.Fatalf("renewed %v, %v", held, err)
+			}
+		}
+		s.age(61 * time.Second)
+		s.acquire(r, "two")
+		s.must(s.Store.Release(s.ctx, "two"))
+		s.age(-month)
+		s.acquire(r, "three")
 		if held, err := s.Store.Renew(s.ctx, nil, time.Minute); len(held) != 0 || err != nil {
 			t.Fatalf("renewed %v, %v of nothing", held, err)
 		}

@@ -107,6 +107,25 @@ func testHold[Tx any](t *testing.T, open Opener[Tx]) {
 		s.age(month)
 		s.tend()
 		hold(other, "two", true, time.Hour)
+		s.age(-month) // the clock is set back
+		hold(s.Store, "one", false, time.Hour)
+		hold(other, "two", true, time.Hour)
+		s.age(-month)
+		hold(s.Store, "one", false, time.Hour)
+		s.age(61 * time.Minute)
+		hold(s.Store, "one", true, time.Hour)
+	})
+	t.Run("a lease is taken for as long as its owner wants it", func(t *testing.T) {
+		s := start(t, open)
+		if held, _, err := s.Store.Hold(s.ctx, "crm", "one", 3*time.Hour); !held || err != nil {
+			t.Fatal(held, err)
+		}
+		for _, back := range []time.Duration{0, month} {
+			s.age(-back)
+			if held, left, err := s.Another().Hold(s.ctx, "crm", "two", time.Minute); held || !near(left, 3*time.Hour) || err != nil {
+				t.Errorf("the clock is set back by %v: held %v, %v left, error %v", back, held, left, err)
+			}
+		}
 	})
 	t.Run("one of many", func(t *testing.T) {
 		s := start(t, open)
@@ -194,6 +213,18 @@ func testCircuits[Tx any](t *testing.T, open Opener[Tx]) {
 	}
 	s.age(61 * time.Minute)
 	probe(s.Store, true)
+	s.age(-month) // the clock is set back
+	probe(other, false)
+	if list, err := other.Circuits(s.ctx); err != nil || !near(list[0].Left, time.Hour) {
+		t.Errorf("after the clock was set back: circuits %+v, %v", list, err)
+	}
+	s.age(61 * time.Minute)
+	probe(s.Store, true)
+	s.age(-month)
+	fail(s.Store, "crm", schema.Circuit{Failures: 5, Open: true, Left: time.Hour})
+	if list, err := other.Circuits(s.ctx); err != nil || !near(list[0].Failing+time.Second, time.Second) {
+		t.Errorf("after the clock was set back: circuits %+v, %v", list, err)
+	}
 	s.must(s.Store.CircuitClosed(s.ctx, "crm"))
 	if list, err := other.Circuits(s.ctx); err != nil || len(list) != 1 || list[0].Handler != "erp" {
 		t.Errorf("circuits %+v, %v", list, err)

@@ -42,7 +42,7 @@ func (s *Store) CircuitFailed(ctx context.Context, handler, reason string, limit
 		now := s.now()
 		return scanCircuit(&c, now, tx.QueryRowContext(ctx, `INSERT INTO millbridge_circuits (handler, failures, failing_at, opened_at, probe_at, disabled_at, reason)
 			VALUES (?1, 1, ?4, iif(?3 = 1, ?4, 0), iif(?3 = 1, ?5, 0), 0, ?2)
-			ON CONFLICT (handler) DO UPDATE SET failures = failures + 1, failing_at = iif(failing_at > 0, failing_at, ?4),
+			ON CONFLICT (handler) DO UPDATE SET failures = failures + 1, failing_at = iif(failing_at > 0, min(failing_at, ?4), ?4),
 				reason = iif(disabled_at > 0, reason, ?2), opened_at = iif(failures + 1 >= nullif(?3, 0), iif(opened_at > 0, opened_at, ?4), 0),
 				probe_at = iif(failures + 1 >= nullif(?3, 0), ?5, 0)
 			RETURNING `+circuitColumns, handler, schema.OneLine(reason), limit, now, now+cooldown.Nanoseconds()).Scan)
@@ -52,16 +52,24 @@ func (s *Store) CircuitFailed(ctx context.Context, handler, reason string, limit
 
 // CircuitProbe asks whether a run may probe a handler whose circuit is open. One asker gets true when the circuit has
 // cooled down; the next one can get it cooldown later, if the first has not reported by then. Nobody may probe a handler
-// that is disabled.
+// that is disabled. If the clock has gone back since the circuit opened, so that it would be open for longer, it cools down
+// from now on.
 func (s *Store) CircuitProbe(ctx context.Context, handler string, cooldown time.Duration) (ok bool, err error) {
-	const due = "handler = ? AND opened_at > 0 AND probe_at <= ? AND disabled_at = 0"
+	const (
+		due    = "handler = ?1 AND opened_at > 0 AND disabled_at = 0 AND probe_at <= ?2"
+		tooFar = "handler = ?1 AND opened_at > 0 AND disabled_at = 0 AND probe_at > ?3"
+	)
 	now := s.now()
-	if ok, err = s.exists(ctx, "SELECT 1 FROM millbridge_circuits WHERE "+due, handler, now); err != nil || !ok {
+	next := now + cooldown.Nanoseconds()
+	if found, err := s.exists(ctx, "SELECT 1 FROM millbridge_circuits WHERE "+due+" OR "+tooFar, handler, now, next); err != nil || !found {
 		return false, wrap("probe handler", err)
 	}
 	err = s.update(ctx, "probe handler", func(tx *sql.Tx) error {
-		n, err := affected(ctx, tx, "UPDATE millbridge_circuits SET probe_at = ? WHERE "+due, now+cooldown.Nanoseconds(), handler, now)
-		ok = n == 1
+		n, err := affected(ctx, tx, "UPDATE millbridge_circuits SET probe_at = ?3 WHERE "+due, handler, now, next)
+		if ok = n == 1; ok || err != nil {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, "UPDATE millbridge_circuits SET probe_at = ?3 WHERE "+tooFar, handler, now, next)
 		return err
 	})
 	return ok && err == nil, err

@@ -29,12 +29,15 @@ func (s *Store) Take(ctx context.Context, name string, every time.Duration, n in
 	return wait, err
 }
 
-// Hold takes the lease of that name for ttl, or renews it, unless another owner has it. left is how long it lasts.
+// Hold takes the lease of that name for ttl, or renews it, unless another owner has it. left is how long it lasts. If the
+// clock has gone back since the other has taken it, it lasts as long as it was taken for, from now on.
 func (s *Store) Hold(ctx context.Context, name, owner string, ttl time.Duration) (held bool, left time.Duration, err error) {
 	err = s.update(ctx, "hold lease", func(tx *sql.Tx) error {
 		now := s.now()
-		if _, err := tx.ExecContext(ctx, `INSERT INTO millbridge_leases (name, owner, lease_until) VALUES (?1, ?2, ?3)
-			ON CONFLICT (name) DO UPDATE SET owner = ?2, lease_until = ?3 WHERE owner = ?2 OR lease_until <= ?4`,
+		if _, err := tx.ExecContext(ctx, `INSERT INTO millbridge_leases (name, owner, taken_at, lease_until) VALUES (?1, ?2, ?4, ?3)
+			ON CONFLICT (name) DO UPDATE SET owner = iif(lease_until <= ?4, ?2, owner),
+				lease_until = iif(owner = ?2 OR lease_until <= ?4, ?3, ?4 + lease_until - taken_at), taken_at = ?4
+			WHERE owner = ?2 OR lease_until <= ?4 OR taken_at > ?4`,
 			name, owner, now+ttl.Nanoseconds(), now); err != nil {
 			return err
 		}

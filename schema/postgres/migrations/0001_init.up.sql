@@ -111,6 +111,7 @@ CREATE TABLE millbridge.shards (
     generation   integer     NOT NULL,
     shard        integer     NOT NULL,
     owner        text        NOT NULL DEFAULT '',
+    leased_at    timestamptz NOT NULL DEFAULT '-infinity', -- or renewed
     lease_until  timestamptz NOT NULL DEFAULT '-infinity',
     ledger_owner text        NOT NULL DEFAULT '',
     batch        bigint      NOT NULL DEFAULT 0,
@@ -190,6 +191,7 @@ CREATE TABLE millbridge.counts (
 CREATE TABLE millbridge.leases (
     name        text        COLLATE "C" PRIMARY KEY,
     owner       text        NOT NULL,
+    taken_at    timestamptz NOT NULL, -- or renewed
     lease_until timestamptz NOT NULL
 );
 CREATE INDEX leases_expiry ON millbridge.leases (lease_until);

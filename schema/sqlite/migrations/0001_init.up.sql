@@ -177,6 +177,7 @@ CREATE TABLE millbridge_counts (
 CREATE TABLE millbridge_leases (
   name        TEXT    PRIMARY KEY,
   owner       TEXT    NOT NULL,
+  taken_at    INTEGER NOT NULL, -- or renewed
   lease_until INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
