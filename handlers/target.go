@@ -55,7 +55,8 @@ func (s Start) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 func (s *Start) UnmarshalText(text []byte) error { return parseName("from", startNames[:], text, s) }
 
 // A Subscription is a named receiver of events. Each subscription gets each matching event once. Targets and
-// subscriptions share one space of names.
+// subscriptions share one space of names. An event lives in its stream for a time only, 7 days unless configured: one that
+// waits for its next attempt for longer is lost.
 type Subscription struct {
 	Name    string
 	Events  []string // event names; "*" stands for one token and a final ">" for the rest

@@ -88,7 +88,7 @@ func TestDeadLetter_keeps_the_poison_keys_of_watermill(t *testing.T) {
 func TestDeadLetter_headers_fit_the_server(t *testing.T) {
 	t.Parallel()
 	many := map[string][]string{}
-	for i := range 3_000 {
+	for i := range 800 {
 		many[fmt.Sprint("nats-", i)] = []string{""} // names that get longer
 	}
 	for name, h := range map[string]map[string][]string{
@@ -105,7 +105,7 @@ func TestDeadLetter_headers_fit_the_server(t *testing.T) {
 	} {
 		d := letter(h)
 		d.Reason, d.Stack = strings.Repeat("😀", schema.MaxReason), strings.Repeat("\n", 100_000)
-		d.Subject = "mb.jobs.h." + strings.Repeat("\xff", 4_000) // as long as the server takes one
+		d.Subject = "mb.jobs.h." + strings.Repeat("\xff", 5_000) // longer than servers take one, unless they are told to
 		got, body := d.Encode()
 		size, arrived := 0, len(d.Payload)
 		for k, vs := range got {
