@@ -79,7 +79,7 @@ func (c *chain) unguarded(msg *message.Message, r *run, next message.HandlerFunc
 			return failure
 		}
 		c.stats.fault(fmt.Errorf("claim: %w", err))
-		if schema.KindOf(err) == schema.Permanent || !c.runs.pause(r, pause) {
+		if schema.KindOf(err) == schema.Permanent || pause == maxPause && !passes(err) || !c.runs.pause(r, pause) {
 			break
 		}
 	}

@@ -221,17 +221,21 @@ func (awayInbox) Extend(context.Context, []schema.Run, time.Duration) ([]string,
 	return nil, errors.New("the database is away")
 }
 
-// doneInbox answers Done with one error after the other, and with nil when there are no more.
-type doneInbox struct {
+// oddInbox answers with one error after the other, and with nil when there are no more.
+type oddInbox struct {
 	Inbox
 	errs []error
 }
 
-func (in *doneInbox) Done(context.Context, schema.Run) (err error) {
+func (in *oddInbox) Done(context.Context, schema.Run) (err error) {
 	if len(in.errs) > 0 {
 		err, in.errs = in.errs[0], in.errs[1:]
 	}
 	return err
+}
+
+func (in *oddInbox) Claim(ctx context.Context, run schema.Run) (schema.ClaimResult, error) {
+	return schema.ClaimResult{}, in.Done(ctx, run)
 }
 
 // A handler that has finished keeps its slot only for as long as waiting can help. An error of another kind is given some
@@ -242,16 +246,22 @@ func TestDone_holds_a_slot_only_for_what_passes(t *testing.T) {
 	for _, err := range []error{schema.ErrReadOnly, schema.ErrRetryTransaction, context.DeadlineExceeded, odd} {
 		err = fmt.Errorf("note key as done: %w", err)
 		c := newTestChain(t)
-		c.inbox = &doneInbox{errs: []error{err, err, err}}
+		c.inbox = &oddInbox{errs: []error{err, err, err}}
 		if got := c.done(&run{ctx: t.Context()}); got != nil {
 			t.Errorf("%v: it was tried again and has led to %v", err, got)
 		}
-		c.inbox, c.firstPause = &doneInbox{errs: []error{err}}, maxPause // as if it had been tried again for a while
+		c.inbox, c.firstPause = &oddInbox{errs: []error{err}}, maxPause // as if it had been tried again for a while
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(errStopped)
 		if got := c.done(&run{ctx: ctx}); errors.Is(got, errStopped) == errors.Is(err, odd) || schema.KindOf(got) == schema.Permanent {
 			t.Errorf("%v: after a while it has led to %v (%v)", err, got, schema.KindOf(got))
 		}
+	}
+	c, in := newTestChain(t), &oddInbox{errs: []error{odd, odd}}
+	c.inbox, c.firstPause = in, maxPause
+	failed := func(*message.Message) ([]*message.Message, error) { return nil, errHandled }
+	if err := c.unguarded(nil, &run{ctx: t.Context()}, failed); !errors.Is(err, errHandled) || len(in.errs) != 1 {
+		t.Errorf("a failure that no key is held for has led to %v, the inbox was asked %d times", err, 2-len(in.errs))
 	}
 }
 
