@@ -50,7 +50,7 @@ func readable(err error) (out error) {
 		}
 	}()
 	_ = err.Error()
-	errors.Is(err, errNone)
+	_ = errors.Is(err, errNone)
 	return err
 }
 
