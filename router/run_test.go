@@ -238,6 +238,10 @@ func (in *oddInbox) Claim(ctx context.Context, run schema.Run) (schema.ClaimResu
 	return schema.ClaimResult{}, in.Done(ctx, run)
 }
 
+func (in *oddInbox) Fail(ctx context.Context, run schema.Run, _ schema.Failure) (schema.InboxRecord, error) {
+	return schema.InboxRecord{}, in.Done(ctx, run)
+}
+
 // A handler that has finished keeps its slot only for as long as waiting can help. An error of another kind is given some
 // seconds, then the message goes back.
 func TestDone_holds_a_slot_only_for_what_passes(t *testing.T) {
@@ -255,6 +259,13 @@ func TestDone_holds_a_slot_only_for_what_passes(t *testing.T) {
 		cancel(errStopped)
 		if got := c.done(&run{ctx: ctx}); errors.Is(got, errStopped) == errors.Is(err, odd) || schema.KindOf(got) == schema.Permanent {
 			t.Errorf("%v: after a while it has led to %v (%v)", err, got, schema.KindOf(got))
+		}
+	}
+	for _, pause := range []time.Duration{time.Millisecond, maxPause} {
+		c, in := newTestChain(t), &oddInbox{errs: []error{odd, nil}}
+		c.inbox, c.firstPause = in, pause
+		if _, err := c.record(&run{ctx: t.Context()}, schema.Failure{}); errors.Is(err, odd) != (pause == maxPause) {
+			t.Errorf("after %v: a failure that could not be noted has led to %v", pause, err)
 		}
 	}
 	c, in := newTestChain(t), &oddInbox{errs: []error{odd, odd}}

@@ -323,7 +323,7 @@ func (c *chain) giveUp(r *run, cause schema.Cause, reason string, err error) out
 }
 
 // record writes a failure down. While the database is away it tries again: an attempt that nobody counts is one too
-// many later.
+// many later. An error that need not pass is tried again for some seconds only.
 func (c *chain) record(r *run, f schema.Failure) (schema.InboxRecord, error) {
 	for pause := c.firstPause; ; pause = min(2*pause, maxPause) {
 		ctx, cancel := storeContext(r.ctx)
@@ -332,7 +332,7 @@ func (c *chain) record(r *run, f schema.Failure) (schema.InboxRecord, error) {
 		if err == nil {
 			r.marked = false
 		}
-		if err == nil || errors.Is(err, schema.ErrLeaseLost) || schema.KindOf(err) == schema.Permanent {
+		if err == nil || errors.Is(err, schema.ErrLeaseLost) || schema.KindOf(err) == schema.Permanent || pause == maxPause && !passes(err) {
 			r.claimed = false
 			return rec, err
 		}
