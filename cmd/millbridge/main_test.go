@@ -74,10 +74,14 @@ func TestMain_exit_codes(t *testing.T) {
 		{0, []string{"version"}},
 		{1, []string{"status", "--data-dir", filepath.Join(t.TempDir(), "none")}},
 		{2, []string{"nonsense"}},
-		{3, []string{"config", "check", "--log-level", "loud"}},
+		{2, []string{"config", "check", "--log-level", "loud"}},
+		{3, []string{"config", "check"}},
 	} {
 		cmd := exec.CommandContext(t.Context(), os.Args[0], c.args...)
 		cmd.Env = append(os.Environ(), runMain+"=1")
+		if c.code == 3 {
+			cmd.Env = append(cmd.Env, "MILLBRIDGE_LOG_LEVEL=loud")
+		}
 		var out bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &out, &out
 		err := cmd.Run()
