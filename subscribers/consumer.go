@@ -51,6 +51,7 @@ func (s *subscription) ensure(ctx context.Context) error {
 		return s.explain(ctx, stream, err)
 	}
 	have := cons.CachedInfo()
+	s.at = place{stream: info.Created, floor: have.AckFloor.Stream} // at once: it may be deleted before the rest is done
 	to, changed := s.adapt(have.Config, info.Config)
 	if _, err := s.putRight(ctx, stream, have.Config, to, s.wanted(info), changed); err != nil {
 		return err
@@ -63,7 +64,6 @@ func (s *subscription) ensure(ctx context.Context) error {
 	}
 	s.hamper(pauseOf(have))
 	s.created = have.Created
-	s.at = place{stream: info.Created, floor: have.AckFloor.Stream}
 	return nil
 }
 

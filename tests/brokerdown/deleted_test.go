@@ -20,9 +20,8 @@ func TestConsumer_deleted(t *testing.T) {
 	server := testkit.NATS(t)
 	w := open(t, setting{servers: []string{server.URL()}})
 	w.again(t, times(3, 50), func(i int) {
-		for _, c := range []struct{ stream, name string }{
-			{"MB_JOBS", "books"}, {"MB_JOBS", "crm"}, {"MB_JOBS", "till"}, {"MB_EVENTS", "audit"}, {"MB_JOBS", "audit"},
-		} {
+		w.served(t)
+		for _, c := range consumers {
 			if err := w.js.DeleteConsumer(t.Context(), c.stream, c.name); err != nil {
 				t.Error(err)
 			}

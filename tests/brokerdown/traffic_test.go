@@ -3,6 +3,7 @@ package brokerdown
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -138,6 +139,7 @@ func (w *world) outside(ctx context.Context, env schema.Envelope) error {
 // handled waits until every handler has had its effect for a message.
 func (w *world) handled(t *testing.T, key string) {
 	t.Helper()
+	late := time.Now().Add(w.recoveryMost * 3 / 4)
 	testkit.Eventually(t, w.recoveryMost, func() error {
 		rows, err := w.pool.Query(t.Context(), `SELECT handler FROM proof_effects WHERE key = $1`, key)
 		if err != nil {
@@ -149,10 +151,30 @@ func (w *world) handled(t *testing.T, key string) {
 		}
 		slices.Sort(by)
 		if by = slices.Compact(by); !slices.Equal(by, names) {
-			return fmt.Errorf("%s was handled by %q; the bridges say %q", key, by, w.problems(t))
+			where := ""
+			if time.Now().After(late) {
+				where = w.whereabouts(t)
+			}
+			return fmt.Errorf("%s was handled by %q; the bridges say %q%s", key, by, w.problems(t), where)
 		}
 		return nil
 	})
+}
+
+// whereabouts tells where messages that do not come may be.
+func (w *world) whereabouts(t *testing.T) string {
+	where := fmt.Sprintf("; in the outbox: %v", slices.Collect(maps.Keys(w.waiting(t))))
+	for _, c := range consumers {
+		there, err := w.js.Consumer(t.Context(), c.stream, c.name)
+		if err != nil {
+			where += fmt.Sprintf("; consumer %s: %v", c.name, err)
+			continue
+		}
+		info := there.CachedInfo()
+		where += fmt.Sprintf("; consumer %s of %s, from %d, delivered %d, acked %d: %d to ack, %d to come, %d asked for",
+			c.name, c.stream, info.Config.OptStartSeq, info.Delivered.Stream, info.AckFloor.Stream, info.NumAckPending, info.NumPending, info.NumWaiting)
+	}
+	return where
 }
 
 // again does harm and repairs it, several times. After each time everything must recover by itself.

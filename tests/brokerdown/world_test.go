@@ -102,6 +102,7 @@ func open(t *testing.T, set setting) *world {
 	w.sender.run(t)
 	w.worker.run(t)
 	w.healthy(t)
+	w.served(t) // else what is published first is not new to a subscription
 	w.traffic = w.publish(set.pace)
 	t.Cleanup(func() { w.traffic.stop(t) })
 	return w
@@ -191,6 +192,24 @@ func (w *world) serve(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// consumers are those of the handlers, by stream.
+var consumers = []struct{ stream, name string }{
+	{"MB_JOBS", "books"}, {"MB_JOBS", "crm"}, {"MB_JOBS", "till"}, {"MB_EVENTS", "audit"}, {"MB_JOBS", "audit"},
+}
+
+// served waits until all consumers are there.
+func (w *world) served(t *testing.T) {
+	t.Helper()
+	testkit.Eventually(t, w.recoveryMost, func() error {
+		for _, c := range consumers {
+			if _, err := w.js.Consumer(t.Context(), c.stream, c.name); err != nil {
+				return fmt.Errorf("consumer %s of stream %s: %w", c.name, c.stream, err)
+			}
+		}
+		return nil
+	})
 }
 
 // problems is what both bridges say about themselves.
