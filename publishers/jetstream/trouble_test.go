@@ -194,6 +194,10 @@ func TestForwarder_broker_and_stream_restart(t *testing.T) {
 		})
 		b.Restart()
 		wantSent(t, f, 100)
+		eventually(t, func() error { // the test's own connection may be back later
+			_, err := b.js.Stream(t.Context(), "MB_JOBS")
+			return err
+		})
 		wantStored(t, b, "MB_JOBS", append(first, second...))
 	})
 }

