@@ -24,8 +24,7 @@ type run struct {
 	started  bool               // the handler was called
 	claimed  bool               // it holds a lease
 	onTrial  bool               // see [chain.trial]
-	marked   bool               // the inbox has the mark of its trial
-	before   schema.InboxRecord // what the inbox is to know again without the mark
+	unmark   *schema.Failure    // takes the mark of its trial out of the inbox; nil if there is none of this run
 	unasked  bool               // the inbox hears of the key only if the handler fails
 	noted    bool               // its delivery does not count in the inbox, see [chain.unbegun]
 	probe    bool               // it tries whether its target works again

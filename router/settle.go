@@ -182,7 +182,7 @@ var wasHandled = handlers.Decision{Verdict: handlers.Ack}
 
 // succeeded is the end of a run that has handled its message.
 func (c *chain) succeeded(r *run) outcome {
-	r.marked = false
+	r.unmark = nil
 	c.stats.handled()
 	if c.log.Enabled(r.ctx, slog.LevelDebug) {
 		c.log.Debug("handled", r.fields()...)
@@ -330,7 +330,7 @@ func (c *chain) record(r *run, f schema.Failure) (schema.InboxRecord, error) {
 		rec, err := c.fail(ctx, r, f)
 		cancel()
 		if err == nil {
-			r.marked = false
+			r.unmark = nil
 		}
 		if err == nil || errors.Is(err, schema.ErrLeaseLost) || schema.KindOf(err) == schema.Permanent || pause == maxPause && !passes(err) {
 			r.claimed = false

@@ -26,7 +26,7 @@ func (c *chain) trial(next message.HandlerFunc) message.HandlerFunc {
 		r := runOf(msg)
 		var verdict *verdictError
 		there := r.record.Deliveries == trialMark
-		if !errors.As(err, &verdict) || verdict.cause != schema.CauseCrashing || there && !r.marked {
+		if !errors.As(err, &verdict) || verdict.cause != schema.CauseCrashing || there && r.unmark == nil {
 			return nil, err
 		}
 		if !c.take(c.trials) {
@@ -48,8 +48,7 @@ func (c *chain) trial(next message.HandlerFunc) message.HandlerFunc {
 
 // mark notes that r is on trial.
 func (c *chain) mark(r *run, why string) error {
-	r.marked, r.before = true, r.record // also if the answer is lost
-	r.before.Deliveries = r.without()
+	r.unmark = &schema.Failure{Reason: r.record.LastError, Deliveries: r.without()} // also if the answer is lost
 	ctx, cancel := storeContext(r.ctx)
 	defer cancel()
 	err := c.count(ctx, r, trialMark, why)
@@ -66,10 +65,10 @@ func (c *chain) mark(r *run, why string) error {
 // acquit takes the mark of r's trial back if nothing else has been recorded since: the process has not died of it, be it
 // that the handler was stopped or that it was not called. While the database is away it tries until the run has to end.
 func (c *chain) acquit(r *run) {
-	if !r.marked {
+	if r.unmark == nil {
 		return
 	}
-	_, err := c.record(r, schema.Failure{Reason: r.before.LastError, Deliveries: r.before.Deliveries})
+	_, err := c.record(r, *r.unmark)
 	if err != nil && !errors.Is(err, schema.ErrLeaseLost) { // else whoever has the key now has the mark, too
 		c.log.Warn("could not end the trial", append(r.fields(), "error", schema.Reason(err))...)
 	}
